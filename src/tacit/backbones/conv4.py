@@ -1,0 +1,45 @@
+"""CONV4: four blocks of 3 x 3 convolution, batch norm, ReLU and 2 x 2 max pooling (Vinyals et al. 2016)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import TacitError
+
+
+class Conv4(nn.Module):
+    """Images (n, channels, size, size) -> vectors (n, dim).
+
+    Args:
+        channels: 1 or 3.
+        image_size: side of the square images, 28 or more.
+        width: filters of every block.
+        average_pool: add a 2 x 2 average pool on top, as TAC does for tieredImageNet (needs images of 32 or more).
+
+    Attributes:
+        dim: length of a vector: ``width`` for 28 x 28 images, 1600 for 84 x 84.
+    """
+
+    def __init__(self, channels: int, image_size: int, width: int = 64, average_pool: bool = False) -> None:
+        super().__init__()
+        if channels not in (1, 3):
+            raise TacitError(f"conv4 takes images of 1 or 3 channels, got {channels}")
+        side = image_size // 16 // (2 if average_pool else 1)  # four poolings, rounding down
+        if image_size < 28 or side < 1:
+            least = 32 if average_pool else 28
+            raise TacitError(f"conv4 takes images of {least} x {least} or more, got {image_size} x {image_size}")
+        blocks = [_block(channels if index == 0 else width, width) for index in range(4)]
+        self.blocks = nn.Sequential(*blocks, *([nn.AvgPool2d(2)] if average_pool else []))
+        self.dim = width * side * side
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def forward(self, images: Tensor) -> Tensor:
+        features: Tensor = self.blocks(images.contiguous(memory_format=torch.channels_last))
+        return features.flatten(1)
+
+
+def _block(inputs: int, outputs: int) -> nn.Sequential:
+    # Batch norm has a shift of its own: the convolution needs no bias.
+    convolution = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
+    return nn.Sequential(convolution, nn.BatchNorm2d(outputs), nn.ReLU(inplace=True), nn.MaxPool2d(2))

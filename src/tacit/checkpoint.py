@@ -1,0 +1,87 @@
+"""Files that are either whole or not there: atomic writes, and checkpoints of safetensors plus JSON.
+
+A checkpoint ``last`` is ``last.json`` and the tensors file it names. The tensors are written first, the JSON after,
+both under a temporary name, flushed to disk and renamed. The JSON is the moment of truth: until it is renamed, the
+former checkpoint is in force, and its tensors are still there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load as tensors_from_bytes
+from safetensors.torch import save as tensors_to_bytes
+from torch import Tensor
+
+from .errors import TacitError
+
+
+def write_atomic(path: Path, content: bytes) -> None:
+    """Write a file under a temporary name, flush it to disk and rename it: readers see the old or the new, whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(0o644)  # mkstemp's files are private; ours are as any other
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    if os.name == "posix":  # the rename itself lives in the folder
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def write_json(path: Path, content: Any) -> None:
+    write_atomic(path, (json.dumps(content, indent=2) + "\n").encode())
+
+
+def read_json(path: Path) -> Any:
+    """Parse a JSON file, or say which file is broken."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise TacitError(f"cannot read {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise TacitError(f"{path} is not valid JSON: the file is damaged") from error
+
+
+def save_checkpoint(folder: Path, name: str, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
+    """Write checkpoint ``name`` (tensors and a JSON state) so that a kill at any moment leaves a whole one."""
+    content = tensors_to_bytes({key: value.detach().cpu().contiguous() for key, value in tensors.items()})
+    digest = hashlib.sha256(content).hexdigest()
+    file = f"{name}-{digest[:12]}.safetensors"
+    write_atomic(folder / file, content)
+    write_json(folder / f"{name}.json", {"tensors": file, "sha256": digest, "state": state})
+    for old in folder.glob(f"{name}-*.safetensors"):
+        if old.name != file:
+            old.unlink(missing_ok=True)
+
+
+def load_checkpoint(folder: Path, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read a checkpoint back. Nothing in it is ever run: tensors are raw numbers, the state is JSON."""
+    head = read_json(folder / f"{name}.json")
+    try:
+        file, digest, state = head["tensors"], head["sha256"], head["state"]
+        path = folder / Path(file).name  # a name, never a way out of the folder
+        content = path.read_bytes()
+    except (KeyError, TypeError, OSError) as error:
+        raise TacitError(f"the checkpoint {folder / name}.json is damaged or its tensors are missing") from error
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise TacitError(f"the checkpoint {path} is damaged: its contents do not match its checksum")
+    try:
+        return tensors_from_bytes(content), state
+    except SafetensorError as error:
+        raise TacitError(f"the checkpoint {path} is damaged: {error}") from error

@@ -1,0 +1,329 @@
+"""The ``tacit`` command: thin wrappers that read options, call the library and print."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from . import __version__
+from .errors import TacitError
+from .machine import keep_memory
+from .progress import messages, progress_bar, training_bar
+
+if TYPE_CHECKING:
+    from .sampling import EpisodeSpec
+
+# The heavy imports (torch and what needs it) are inside the commands, so that --help answers at once.
+
+app = typer.Typer(
+    help="Tell image classes apart from a handful of labels and a heap of unlabelled images.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode="markdown",
+)
+console = Console()
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
+Seed = Annotated[int, typer.Option(min=0, help="Fixes every random choice.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps. auto takes what is there.")]
+DataPath = Annotated[Path | None, typer.Option("--data", help="Where the data set's files are; not for embedded data.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"tacit {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def methods(as_json: JsonFlag = False) -> None:
+    """List the methods and their options."""
+    from .methods import METHODS, method_options
+
+    rows: list[dict[str, Any]] = [
+        {"name": name, "title": cls.title, "summary": cls.summary, "options": method_options(name)}
+        for name, cls in METHODS.items()
+    ]
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    table = Table("name", "in tables", "what it does", "options (--set NAME=VALUE)", box=None, header_style="bold")
+    for row in rows:
+        options = ", ".join(f"{name}={value}" for name, value in row["options"].items())
+        table.add_row(row["name"], row["title"], row["summary"], options)
+    console.print(table)
+
+
+@app.command()
+def datasets(as_json: JsonFlag = False) -> None:
+    """List the data sets."""
+    from .datasets import DATASETS
+
+    rows: list[dict[str, Any]] = [
+        {
+            "name": spec.name,
+            "summary": spec.summary,
+            "labelled_ratio": spec.labelled_ratio,
+            "needs_data": spec.needs_path,
+        }
+        for spec in DATASETS.values()
+    ]
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    table = Table("name", "what it is", "labelled", "files", box=None, header_style="bold")
+    for row in rows:
+        files = "--data PATH" if row["needs_data"] else "embedded"
+        table.add_row(row["name"], row["summary"], f"{row['labelled_ratio']:.0%}", files)
+    console.print(table)
+
+
+@app.command()
+def train(
+    method: Annotated[str, typer.Option("--method", help="A name from 'tacit methods'.")],
+    out: Annotated[Path, typer.Option("--out", help="Run folder to write.")],
+    dataset: Annotated[str, typer.Option(help="A name from 'tacit datasets'.")] = "glyphs",
+    data: DataPath = None,
+    shots: Annotated[int, typer.Option(min=1, help="K: labelled images per class.")] = 1,
+    ways: Annotated[
+        int, typer.Option(min=2, help="N: classes of a training episode; more than the test's 5 helps.")
+    ] = 20,
+    queries: Annotated[int, typer.Option(min=1, help="Queries per class in training.")] = 8,
+    unlabelled: Annotated[int, typer.Option(min=0, help="Unlabelled images per class in training, where used.")] = 5,
+    distractors: Annotated[
+        bool, typer.Option(help="Add as many distractor classes as ways to the unlabelled set.")
+    ] = False,
+    test_queries: Annotated[int, typer.Option(min=1, help="Queries per class in validation and evaluation.")] = 15,
+    test_unlabelled: Annotated[int, typer.Option(min=0, help="Unlabelled images per class there.")] = 20,
+    episodes: Annotated[int, typer.Option(min=1, help="Training episodes in all.")] = 2000,
+    episodes_per_step: Annotated[int, typer.Option(min=1, help="Episodes that share a step of the optimiser.")] = 1,
+    learning_rate: Annotated[float, typer.Option(help="Adam's rate; a tenth of it for the last fifth.")] = 1e-3,
+    weight_decay: Annotated[float, typer.Option(min=0, help="L2 penalty.")] = 5e-4,
+    labelled_ratio: Annotated[
+        float | None, typer.Option(help="Share of each class that is labelled; the data set's own by default.")
+    ] = None,
+    average_pool: Annotated[
+        bool, typer.Option(help="2 x 2 average pool on the backbone, as for tieredImageNet.")
+    ] = False,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="Method option NAME=VALUE; repeatable.")] = None,
+    validate_every: Annotated[int, typer.Option(min=1, help="Episodes between validations.")] = 500,
+    validation_episodes: Annotated[int, typer.Option(min=1, help="Episodes of a validation (5-way).")] = 200,
+    seed: Seed = 0,
+    resume: Annotated[bool, typer.Option(help="Continue a stopped run to the weights it would have had.")] = False,
+    device: Device = "auto",
+    as_json: JsonFlag = False,
+) -> None:
+    """Meta-train a method on episodes of the training classes.
+
+    Ctrl-C saves and stops; the same command with --resume goes on.
+
+    Example: `tacit train --method tac --shots 1 --episodes 2000 --out runs/tac`
+    """
+    from .datasets import dataset_spec, load_dataset
+    from .methods import build_method, method_options
+    from .run import RunConfig
+    from .training import Interrupted
+    from .training import train as run_training
+
+    keep_memory()
+    _check_device(device)
+    options = _parse_settings(method, method_options(method), settings or [])
+    if not build_method(method, dim=1, ways=ways, **options).trains_on_unlabelled:
+        unlabelled = 0
+    ratio = dataset_spec(dataset).labelled_ratio if labelled_ratio is None else labelled_ratio
+    train_images, validation_images = (load_dataset(dataset, split, data) for split in ("train", "val"))
+    config = RunConfig(
+        method=method,
+        options=options,
+        dataset=dataset,
+        data=None if data is None else str(data.resolve()),
+        fingerprint=train_images.fingerprint(),
+        labelled_ratio=ratio,
+        channels=train_images.channels,
+        image_size=train_images.image_size,
+        backbone_options={"average_pool": True} if average_pool else {},
+        train=_spec(ways, shots, queries, unlabelled, distractors),
+        validation=_spec(5, shots, test_queries, test_unlabelled, distractors),
+        episodes=episodes,
+        episodes_per_step=episodes_per_step,
+        learning_rate=learning_rate,
+        weight_decay=weight_decay,
+        validate_every=validate_every,
+        validation_episodes=validation_episodes,
+        seed=seed,
+    )
+    try:
+        with training_bar(f"training {method}", config) as observe:
+            progress = run_training(
+                config, out, train_images, validation_images, resume=resume, accelerator=device, observe=observe
+            )
+    except Interrupted:
+        messages.print(f"Stopped and saved in {out}. To go on: run the same command with --resume.")
+        raise typer.Exit(130) from None
+    if as_json:
+        typer.echo(json.dumps({"run": str(out), "config": config.to_json(), **asdict(progress)}, indent=2))
+    else:
+        console.print(
+            f"{method}: {progress.episode} episodes; best validation accuracy {progress.best:.2f} % "
+            f"at episode {progress.best_episode}. Next: tacit evaluate {out}"
+        )
+
+
+@app.command()
+def evaluate(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders of 'tacit train'.")],
+    dataset: Annotated[str | None, typer.Option(help="Another data set than the run was trained on.")] = None,
+    data: DataPath = None,
+    method: Annotated[
+        str | None, typer.Option(help="Evaluate as another method that learns the same, e.g. tapnet-semi for tapnet.")
+    ] = None,
+    ways: Annotated[int | None, typer.Option(min=2, help="N: classes of a test episode; 5 by default.")] = None,
+    shots: Annotated[int | None, typer.Option(min=1, help="K; as in training by default.")] = None,
+    queries: Annotated[int | None, typer.Option(min=1, help="Queries per class; as in the run's validation.")] = None,
+    unlabelled: Annotated[
+        int | None, typer.Option(min=0, help="Unlabelled images per class; as in validation.")
+    ] = None,
+    distractors: Annotated[bool, typer.Option(help="Add as many distractor classes as ways.")] = False,
+    realistic: Annotated[
+        float | None,
+        typer.Option(metavar="SHARE", help="Uneven unlabelled set of the same total with this share of distractors."),
+    ] = None,
+    splits: Annotated[int, typer.Option(min=1, help="Random labelled/unlabelled splits.")] = 10,
+    episodes: Annotated[int, typer.Option(min=1, help="Test episodes per split.")] = 3000,
+    iterations: Annotated[
+        str, typer.Option(help="Refinements: a number, or auto: best on the validation classes.")
+    ] = "auto",
+    seed: Seed = 0,
+    device: Device = "auto",
+    as_json: JsonFlag = False,
+) -> None:
+    """Measure runs on the test classes, with 95 % intervals.
+
+    Every image is embedded once; the result is also kept in RUN/results.
+
+    Example: `tacit evaluate runs/tac runs/pn --distractors`
+    """
+    from .evaluation import Protocol, evaluate_run
+    from .run import read_config
+
+    keep_memory()
+    _check_device(device)
+    if distractors and realistic is not None:
+        raise TacitError("--distractors and --realistic exclude each other: the share already counts the distractors")
+    wanted = None if iterations == "auto" else _whole_number(iterations, "--iterations")
+    results = []
+    for run in runs:
+        config = read_config(run)
+        base = config.validation
+        ways_, unlabelled_ = ways or base.ways, base.unlabelled if unlabelled is None else unlabelled
+        spec = _spec(ways_, shots or base.shots, queries or base.queries, unlabelled_, distractors)
+        if realistic is not None:
+            spec = replace(spec, realistic_total=2 * ways_ * unlabelled_, realistic_share=realistic)
+        protocol = Protocol(spec, config.labelled_ratio, splits, episodes, seed)
+        with progress_bar() as bar:
+            results.append(
+                evaluate_run(
+                    run, protocol, method=method, dataset=dataset, data=None if data is None else str(data),
+                    iterations=wanted, device=device, bar=bar,
+                )
+            )  # fmt: skip
+    if as_json:
+        typer.echo(json.dumps(results if len(results) > 1 else results[0], indent=2))
+        return
+    table = Table(
+        "run", "method", "accuracy (%)", "iterations", "trained on", "episodes/s", box=None, header_style="bold"
+    )
+    for result in results:
+        table.add_row(
+            result["run"], result["title"], f"{result['mean']:.2f} ± {result['interval']:.2f}",
+            str(result["iterations"]), f"{result['trained']['episodes']} episodes",
+            f"{result['episodes_per_second']:.0f}",
+        )  # fmt: skip
+    console.print(table)
+    console.print(results[0]["protocol"]["description"] + "; ± is the 95 % interval over episodes.", highlight=False)
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option("--out", help="Folder for the runs and the report.")] = Path("tacit-demo"),
+    episodes: Annotated[
+        int | None, typer.Option(min=1, help="Training episodes of each model; more is better.")
+    ] = None,
+    seed: Seed = 0,
+    device: Device = "auto",
+    as_json: JsonFlag = False,
+) -> None:
+    """The tour on the embedded data: train briefly, compare, write one HTML report. A few minutes on two cores."""
+    from .experiments.demo import EPISODES, run_demo
+
+    keep_memory()
+    _check_device(device)
+    result = run_demo(out, episodes=episodes or EPISODES, seed=seed, device=device)
+    if as_json:
+        typer.echo(json.dumps(result, indent=2))
+
+
+def main() -> None:
+    """Entry point: bad input is one sentence and exit code 2; bugs keep their traceback."""
+    try:
+        app()
+    except TacitError as error:
+        messages.print(f"[bold red]tacit:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
+        sys.exit(2)
+
+
+def _spec(ways: int, shots: int, queries: int, unlabelled: int, distractors: bool) -> EpisodeSpec:
+    """An even episode; distractors are as many classes again, with as many images each."""
+    from .sampling import EpisodeSpec
+
+    extra = (ways, unlabelled) if distractors and unlabelled else (0, 0)
+    return EpisodeSpec(ways, shots, queries, unlabelled, *extra)
+
+
+def _check_device(device: str) -> None:
+    import torch
+
+    present = {"auto": True, "cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if device not in present:
+        raise TacitError(f"unknown device '{device}': choose one of {', '.join(present)}")
+    if not present[device]:
+        raise TacitError(f"this machine has no '{device}' device that PyTorch can use: leave out --device")
+
+
+def _whole_number(text: str, option: str) -> int:
+    if not text.isdecimal():
+        raise TacitError(f"{option} takes a whole number or auto, got '{text}'")
+    return int(text)
+
+
+def _parse_settings(method: str, known: dict[str, Any], settings: list[str]) -> dict[str, Any]:
+    """``--set NAME=VALUE`` pairs, each value read as its default's type."""
+    options: dict[str, Any] = {}
+    for setting in settings:
+        name, separator, text = setting.partition("=")
+        if name not in known or not separator:
+            raise TacitError(f"--set {setting}: '{method}' takes NAME=VALUE with a name from {', '.join(known)}")
+        try:
+            kind = type(known[name])
+            options[name] = {"true": True, "false": False}[text.lower()] if kind is bool else kind(text)
+        except (KeyError, ValueError):
+            raise TacitError(f"--set {name} takes a value like {known[name]}, got '{text}'") from None
+    return options

@@ -1,0 +1,262 @@
+"""Accuracy with intervals: every image is embedded once, then episodes run in batches on the stored vectors."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from numpy.typing import NDArray
+from scipy import stats
+from torch import Tensor, nn
+
+from .backbones import to_input
+from .checkpoint import write_json
+from .datasets import ImageSet
+from .methods import Method
+from .run import load_images, load_run
+from .sampling import EpisodeSampler, EpisodeSpec, split_labelled
+
+Tick = Callable[[int], None]  # called with how many more are done
+MOST_ITERATIONS = 5  # refinements tried when their number is chosen on validation classes ...
+CHOICE_EPISODES = 600  # ... over so many episodes
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """What is measured, and how often.
+
+    Attributes:
+        spec: what a test episode holds.
+        labelled_ratio: share of each class whose labels may be used.
+        splits: random labelled/unlabelled splits; the paper takes 10.
+        episodes: test episodes per split; the paper takes 3,000.
+        seed: fixes the splits and the episodes.
+    """
+
+    spec: EpisodeSpec
+    labelled_ratio: float
+    splits: int = 10
+    episodes: int = 3000
+    seed: int = 0
+
+    def describe(self) -> str:
+        return (
+            f"{self.spec.describe()}; {self.labelled_ratio:.0%} of each class labelled; "
+            f"{self.splits} splits x {self.episodes} episodes"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "description": self.describe()}
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Mean accuracy in percent and its 95 % interval.
+
+    Attributes:
+        mean: over all episodes of all splits.
+        interval: half-width over episodes, 1.96 standard errors: how exactly the mean is known for these weights.
+        split_means: one per labelled/unlabelled split.
+        split_interval: half-width over the split means (Student's t), which also sees what the split itself does; None
+            for a single split.
+        episodes: how many in all.
+        iterations: refinements used.
+        by_iteration: mean after 0, 1, ... refinements.
+        intervals: half-widths of these.
+    """
+
+    mean: float
+    interval: float
+    split_means: list[float]
+    split_interval: float | None
+    episodes: int
+    iterations: int
+    by_iteration: list[float]
+    intervals: list[float]
+
+    def __str__(self) -> str:
+        return f"{self.mean:.2f} ± {self.interval:.2f}"
+
+
+def embed(backbone: nn.Module, images: NDArray[np.uint8], *, batch: int = 256, progress: Tick | None = None) -> Tensor:
+    """Stored images (n, height, width, channels) -> vectors (n, dim), on the backbone's device."""
+    device = next(backbone.parameters()).device
+    vectors = []
+    backbone.eval()
+    with torch.inference_mode():
+        for start in range(0, len(images), batch):
+            part = torch.from_numpy(np.ascontiguousarray(images[start : start + batch])).to(device)
+            vectors.append(backbone(to_input(part)))
+            if progress:
+                progress(len(part))
+    return torch.cat(vectors)
+
+
+def episode_accuracies(
+    method: Method,
+    vectors: Tensor,
+    sampler: EpisodeSampler,
+    episodes: int,
+    iterations: int,
+    *,
+    batch: int = 64,
+    progress: Tick | None = None,
+) -> NDArray[np.float64]:
+    """Accuracy of each episode after 0, 1, ... refinements, in percent: (episodes, iterations + 1).
+
+    A method without refinements has one column.
+    """
+    rows = []
+    method.eval()
+    with torch.inference_mode():
+        for start in range(0, episodes, batch):
+            episode = sampler.batch(start, min(batch, episodes - start)).to(vectors.device)
+            logits = method.trajectory(episode.map_images(lambda index: vectors[index]), iterations)
+            correct = (logits.argmax(-1) == episode.query_labels).double().mean(-1)  # (iterations + 1, batch)
+            rows.append(100 * correct.T.cpu().numpy())
+            if progress:
+                progress(len(rows[-1]))
+    return np.concatenate(rows)
+
+
+def evaluate(
+    method: Method,
+    vectors: Tensor,
+    images: ImageSet,
+    protocol: Protocol,
+    iterations: int,
+    *,
+    record: int = 0,
+    progress: Tick | None = None,
+) -> Accuracy:
+    """Accuracy under a protocol after so many refinements; ``vectors`` are the embeddings of ``images``.
+
+    ``by_iteration`` of the result goes on to ``record`` refinements if that is more.
+    """
+    tables = []
+    for split in range(protocol.splits):
+        seed = (protocol.seed, split)
+        parts = split_labelled(images.labels, images.class_names, protocol.labelled_ratio, seed)
+        sampler = EpisodeSampler(parts, protocol.spec, seed)
+        most = max(iterations, record)
+        tables.append(episode_accuracies(method, vectors, sampler, protocol.episodes, most, progress=progress))
+    return summarise(tables, iterations)
+
+
+def summarise(tables: list[NDArray[np.float64]], iterations: int) -> Accuracy:
+    """One table (episodes, iterations + 1) per split -> mean and intervals of the last wanted column."""
+    column = min(iterations, tables[0].shape[1] - 1)
+    values = np.concatenate(tables)
+    means = np.array([table[:, column].mean() for table in tables])
+    errors = values.std(0, ddof=1) / math.sqrt(len(values)) if len(values) > 1 else np.full(values.shape[1], np.nan)
+    intervals = (1.96 * errors).tolist()
+    split_interval = None
+    if len(means) > 1:
+        split_interval = float(stats.t.ppf(0.975, len(means) - 1) * means.std(ddof=1) / math.sqrt(len(means)))
+    return Accuracy(
+        mean=float(values[:, column].mean()),
+        interval=intervals[column],
+        split_means=means.tolist(),
+        split_interval=split_interval,
+        episodes=len(values),
+        iterations=column,
+        by_iteration=values.mean(0).tolist(),
+        intervals=intervals,
+    )
+
+
+def choose_iterations(method: Method, vectors: Tensor, images: ImageSet, protocol: Protocol) -> int:
+    """The number of refinements, from 1 to 5, that is best on validation classes; 0 for a method that has none."""
+    if not method.iterative:
+        return 0
+    choice = evaluate(method, vectors, images, replace(protocol, splits=1, episodes=CHOICE_EPISODES), MOST_ITERATIONS)
+    return 1 + int(np.argmax(choice.by_iteration[1:]))
+
+
+def embed_used(backbone: nn.Module, images: ImageSet, sampler: EpisodeSampler, episodes: int) -> Tensor:
+    """Embeddings of those images that the first ``episodes`` episodes show; the rows of others are not filled."""
+    episode = sampler.batch(0, episodes)
+    used = torch.unique(torch.cat([part.flatten() for part in (episode.support, episode.query, episode.unlabelled)]))
+    found = embed(backbone, images.images[used.numpy()])
+    vectors = torch.empty(len(images.images), found.shape[1], device=found.device)
+    vectors[used.to(found.device)] = found
+    return vectors
+
+
+def evaluate_run(
+    folder: Path,
+    protocol: Protocol,
+    *,
+    method: str | None = None,
+    dataset: str | None = None,
+    data: str | None = None,
+    iterations: int | None = None,
+    device: str = "auto",
+    bar: Callable[[str, int], Tick] | None = None,
+) -> dict[str, Any]:
+    """Measure a run folder on test classes; the result is returned and kept in ``folder/results``.
+
+    Args:
+        folder: a run of ``tacit train``.
+        protocol: what is measured.
+        method: evaluate the weights as another method that learns the same things.
+        dataset, data: another data set, or another place of its files.
+        iterations: refinements; None chooses them on the validation classes.
+        device: auto, cpu, cuda or mps.
+        bar: ``bar(what, total)`` opens a progress bar and gives the function that moves it.
+    """
+    config, learner, state = load_run(folder, method)
+    if dataset is not None:
+        config = replace(config, dataset=dataset, data=None)
+    learner.to(Fabric(accelerator=device, devices=1).device)
+    started = time.perf_counter()
+    tick = bar or (lambda what, total: lambda done: None)
+    chosen_on = None
+    if iterations is None and not learner.method.iterative:
+        iterations = 0
+    if iterations is None:
+        validation = load_images(config, "val", data)
+        found = embed(learner.backbone, validation.images, progress=tick("embedding", len(validation.images)))
+        iterations = choose_iterations(learner.method, found, validation, protocol)
+        chosen_on = f"validation classes, {CHOICE_EPISODES} episodes"
+    test = load_images(config, "test", data)
+    vectors = embed(learner.backbone, test.images, progress=tick("embedding", len(test.images)))
+    begun = time.perf_counter()
+    count = protocol.splits * protocol.episodes
+    accuracy = evaluate(learner.method, vectors, test, protocol, iterations, progress=tick("episodes", count))
+    done = time.perf_counter()
+    result = {
+        "method": method or config.method,
+        "title": learner.method.title,
+        "run": str(folder),
+        "dataset": config.dataset,
+        "fingerprint": test.fingerprint(),
+        "protocol": protocol.to_json(),
+        "seed": protocol.seed,
+        "n": accuracy.episodes,
+        **asdict(accuracy),
+        "iterations_chosen_on": chosen_on,
+        "trained": {
+            "method": config.method,
+            "episodes": config.episodes,
+            "spec": config.train.to_json(),
+            "best_episode": state["best_episode"],
+            "val_accuracy": state["best"],
+            "seed": config.seed,
+        },
+        "wall_seconds": round(done - started, 3),
+        "episodes_per_second": round(accuracy.episodes / (done - begun), 1),
+        "torch": torch.__version__,
+    }
+    kind = hashlib.sha256(json.dumps([result["protocol"], result["method"], config.dataset, iterations]).encode())
+    write_json(folder / "results" / f"{result['method']}-{config.dataset}-{kind.hexdigest()[:8]}.json", result)
+    return result

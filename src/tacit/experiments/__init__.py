@@ -1,0 +1,1 @@
+"""Comparisons of methods: the demo, its figures and its report."""

@@ -1,0 +1,182 @@
+"""The tour: four short trainings on the embedded data, one table, one report."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from lightning_fabric import Fabric
+from rich.console import Console
+from rich.table import Table
+
+from ..checkpoint import write_atomic, write_json
+from ..datasets import ImageSet, dataset_spec, load_dataset
+from ..evaluation import MOST_ITERATIONS, Accuracy, Protocol, choose_iterations, embed, evaluate
+from ..methods import METHODS, build_method
+from ..progress import messages, progress_bar, training_bar
+from ..run import RunConfig, load_run
+from ..sampling import EpisodeSampler, EpisodeSpec, split_labelled
+from ..training import train
+from . import figures, report
+
+DATASET = "glyphs"
+EPISODES = 220  # per model: what fits into the tour, far from what a comparison needs
+TRAIN = EpisodeSpec(ways=20, shots=1, queries=5, unlabelled=5)
+SETTINGS = {
+    "without distractors": EpisodeSpec(ways=5, shots=1, queries=15, unlabelled=20),
+    "with distractors": EpisodeSpec(ways=5, shots=1, queries=15, unlabelled=20, distractor_ways=5, distractors=20),
+}
+SPLITS, TEST_EPISODES = 2, 300
+
+
+@dataclass(frozen=True)
+class Model:
+    """One training, and the methods that are evaluated with its weights."""
+
+    method: str
+    evaluated_as: tuple[str, ...]
+    distractors: bool = False
+
+
+MODELS = (
+    Model("pn", ("pn", "soft-kmeans")),
+    Model("tapnet", ("tapnet", "tapnet-semi")),
+    Model("tac", ("tac",)),
+    Model("tacdap", ("tacdap",), distractors=True),
+)
+
+
+def run_demo(out: Path, *, episodes: int = EPISODES, seed: int = 0, device: str = "auto") -> dict[str, Any]:
+    """Train, evaluate, print the table and write ``out/report.html``; finished trainings in ``out`` are used again."""
+    started = time.perf_counter()
+    images = {split: load_dataset(DATASET, split) for split in ("train", "val", "test")}
+    ratio = dataset_spec(DATASET).labelled_ratio
+    rows: dict[str, list[Accuracy]] = {}
+    notes: dict[str, str] = {}
+    for model in MODELS:
+        folder = _train(model, out / model.method, images, ratio, episodes, seed, device)
+        _evaluate(model, folder, images, ratio, seed, device, rows, notes)
+    order = [METHODS[name].title for model in MODELS for name in model.evaluated_as]
+    rows = {title: rows[title] for title in order}
+    _print(rows, episodes)
+
+    protocol = Protocol(SETTINGS["without distractors"], ratio, SPLITS, TEST_EPISODES, seed)
+    lines = {
+        setting: {title: cells[column] for title, cells in rows.items() if title not in ("PN", "TapNet")}
+        for column, setting in enumerate(SETTINGS)
+    }
+    caption = (
+        f"{protocol.describe()}; with distractors, 5 more classes add 20 unlabelled images each. ± is the 95 % interval"
+        f" over episodes; 'it.' is the number of refinements, chosen on validation classes. Each model saw only "
+        f"{episodes} training episodes ({TRAIN.describe()}), so this shows how things work, not which method is best. "
+        "The paper reports no figures for this data set."
+    )
+    content = report.page(
+        "tacit demo: 5-way 1-shot on glyphs",
+        [
+            report.section(
+                "Accuracy (%)", report.accuracy_table(list(SETTINGS), rows, notes), report.paragraph(caption)
+            ),
+            report.section(
+                "Accuracy against refinements",
+                report.picture(figures.accuracy_by_iteration(lines), "accuracy against the number of refinements"),
+                report.paragraph("Zero refinements use the labelled images only."),
+            ),
+            report.section("One episode", *_episode_picture(out / "tac", images["test"], ratio, seed)),
+            report.section(
+                "Where this comes from",
+                report.provenance(
+                    f"tacit demo --episodes {episodes} --seed {seed}",
+                    {"seed": str(seed), "data": f"{DATASET}, fingerprint {images['test'].fingerprint()} (test)"},
+                ),
+            ),
+        ],
+    )
+    write_atomic(out / "report.html", content.encode())
+    seconds = time.perf_counter() - started
+    result = {
+        "dataset": DATASET,
+        "protocol": protocol.to_json(),
+        "training_episodes": episodes,
+        "rows": {title: {s: asdict(c) for s, c in zip(SETTINGS, cells, strict=True)} for title, cells in rows.items()},
+        "report": str(out / "report.html"),
+        "wall_seconds": round(seconds, 1),
+    }
+    write_json(out / "demo.json", result)
+    messages.print(f"Took {seconds:.0f} s. Report: {out / 'report.html'}", highlight=False)
+    return result
+
+
+def _train(
+    model: Model, folder: Path, images: dict[str, ImageSet], ratio: float, episodes: int, seed: int, device: str
+) -> Path:
+    extra = {"distractor_ways": TRAIN.ways, "distractors": TRAIN.unlabelled} if model.distractors else {}
+    if not build_method(model.method, dim=1, ways=TRAIN.ways).trains_on_unlabelled:
+        extra = {"unlabelled": 0}
+    config = RunConfig(
+        method=model.method,
+        dataset=DATASET,
+        fingerprint=images["train"].fingerprint(),
+        labelled_ratio=ratio,
+        channels=images["train"].channels,
+        image_size=images["train"].image_size,
+        train=replace(TRAIN, **extra),
+        validation=SETTINGS["with distractors" if model.distractors else "without distractors"],
+        episodes=episodes,
+        validate_every=episodes,
+        seed=seed,
+    )
+    with training_bar(f"training {model.method}", config) as observe:
+        train(config, folder, images["train"], images["val"], resume=True, accelerator=device, observe=observe)
+    return folder
+
+
+def _evaluate(
+    model: Model, folder: Path, images: dict[str, ImageSet], ratio: float, seed: int, device: str,
+    rows: dict[str, list[Accuracy]], notes: dict[str, str],
+) -> None:  # fmt: skip
+    """All methods that use this model's weights, in all settings; its images are embedded once."""
+    _, learner, _ = load_run(folder)
+    learner.to(Fabric(accelerator=device, devices=1).device)
+    with progress_bar() as bar:
+        tick = bar(f"evaluating {model.method}", sum(len(images[split].images) for split in ("val", "test")))
+        vectors = {split: embed(learner.backbone, images[split].images, progress=tick) for split in ("val", "test")}
+    for name in model.evaluated_as:
+        method = load_run(folder, name)[1].method.to(vectors["test"].device)
+        cells = []
+        for spec in SETTINGS.values():
+            protocol = Protocol(spec, ratio, SPLITS, TEST_EPISODES, seed)
+            best = choose_iterations(method, vectors["val"], images["val"], protocol)
+            cells.append(evaluate(method, vectors["test"], images["test"], protocol, best, record=MOST_ITERATIONS))
+        rows[method.title] = cells
+        notes[method.title] = METHODS[model.method].title + (", with distractors" if model.distractors else "")
+
+
+def _episode_picture(folder: Path, test: ImageSet, ratio: float, seed: int) -> list[str]:
+    _, learner, _ = load_run(folder)
+    split = split_labelled(test.labels, test.class_names, ratio, seed)
+    spec = EpisodeSpec(ways=5, shots=1, queries=1, unlabelled=min(len(group) for group in split.unlabelled))
+    index = EpisodeSampler(split, spec, seed).batch(0, 1)
+    episode = index.map_images(lambda rows: embed(learner.backbone, test.images[rows.numpy()]))
+    one = type(episode)(**{name: value[0] for name, value in vars(episode).items()})
+    names = [test.class_names[test.labels[first]].title() for first in index.support[0, :, 0].tolist()]
+    spaces = figures.tac_spaces(learner.method, one, (1, 4))  # type: ignore[arg-type]
+    picture = report.picture(figures.tsne(spaces, one.unlabelled_labels, names, seed), "t-SNE of one episode")
+    text = (
+        f"The first test episode of seed {seed}: 1 labelled and {spec.unlabelled} unlabelled images of each class, by "
+        "t-SNE. Coloured points lie in their own class's cluster (how many is written beside), grey ones in another's."
+    )
+    return [picture, report.paragraph(text)]
+
+
+def _print(rows: dict[str, list[Accuracy]], episodes: int) -> None:
+    table = Table("method", *(f"{name} (%)" for name in SETTINGS), title="5-way 1-shot on glyphs, ± 95 % interval")
+    for title, cells in rows.items():
+        table.add_row(title, *(str(cell) for cell in cells))
+    Console().print(table)
+    Console().print(
+        f"Each model trained for only {episodes} episodes: a tour, not a ranking. "
+        "'tacit train --episodes 2000' goes further."
+    )

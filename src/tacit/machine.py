@@ -1,0 +1,24 @@
+"""What a process asks of the machine it runs on. Called by the command line at start-up, never on import."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+
+# Parameters of glibc's mallopt, from malloc.h.
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
+
+
+def keep_memory() -> bool:
+    """Let glibc keep freed memory for the next training step instead of handing it back to the system.
+
+    Activations are tens of megabytes, which glibc returns at once and fetches again, page by page, in the next step;
+    keeping them makes a step on the processor about 1.5 times as fast. Costs: the process does not shrink. Only on
+    Linux with glibc; ``TACIT_KEEP_MEMORY=0`` turns it off. Returns whether it was done.
+    """
+    if os.environ.get("TACIT_KEEP_MEMORY") == "0" or platform.system() != "Linux" or platform.libc_ver()[0] != "glibc":
+        return False
+    mallopt = ctypes.CDLL(None).mallopt
+    settings = {_M_MMAP_MAX: 0, _M_TRIM_THRESHOLD: -1, _M_TOP_PAD: 256 << 20}
+    return all(mallopt(name, value) for name, value in settings.items())

@@ -1,0 +1,67 @@
+"""What a method is: it sees an episode of vectors and gives query logits; nothing else."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from ..episode import Episode
+from ..errors import TacitError
+
+
+class Method(nn.Module):
+    """A few-shot classifier on embeddings, with whatever it learns beside the backbone.
+
+    A subclass sets the class attributes and writes :meth:`trajectory`.
+
+    Args:
+        dim: length of an embedding.
+        ways: classes of a training episode.
+        scale: multiplies every squared distance, in the logits and in the soft labels.
+        train_iterations: refinements with the unlabelled set in training.
+        iterations: refinements in evaluation; ``tacit evaluate`` chooses them on the validation classes.
+
+    Attributes:
+        title: the name in tables.
+        summary: one line for ``tacit methods``.
+        iterative: whether it refines with unlabelled images at all.
+    """
+
+    title: ClassVar[str]
+    summary: ClassVar[str]
+    iterative: ClassVar[bool] = True
+
+    def __init__(
+        self, dim: int, ways: int, *, scale: float = 1.0, train_iterations: int = 1, iterations: int = 1
+    ) -> None:
+        super().__init__()
+        for name, value, least in (("dim", dim, 1), ("ways", ways, 1), ("train_iterations", train_iterations, 0),
+                                   ("iterations", iterations, 0)):  # fmt: skip
+            if value < least:
+                raise TacitError(f"{name} must be at least {least}, got {value}")
+        if not scale > 0:
+            raise TacitError(f"scale must be above 0, got {scale}")
+        self.dim, self.ways, self.scale = dim, ways, scale
+        self.train_iterations, self.iterations = train_iterations, iterations
+
+    @property
+    def trains_on_unlabelled(self) -> bool:
+        """Whether unlabelled images play a part in training; if not, there is no need to show any."""
+        return self.iterative and self.train_iterations > 0
+
+    def trajectory(self, episode: Episode, iterations: int) -> Tensor:
+        """Query logits after 0, 1, ... refinements: (iterations + 1, ..., queries, ways).
+
+        A method without refinements gives the one entry it has, whatever ``iterations`` says.
+        """
+        raise NotImplementedError
+
+    def forward(self, episode: Episode) -> Tensor:
+        """Query logits (..., queries, ways)."""
+        return self.trajectory(episode, self.train_iterations if self.training else self.iterations)[-1]
+
+    def loss(self, episode: Episode) -> Tensor:
+        """Cross-entropy over the queries of all episodes, a scalar."""
+        logits: Tensor = self(episode)
+        return nn.functional.cross_entropy(logits.flatten(0, -2), episode.query_labels.flatten())

@@ -1,0 +1,116 @@
+"""TapNet (Yoon, Seo and Moon, ICML 2019) and the two ways TAC's authors give it unlabelled images."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor, nn
+
+from .. import functional as F
+from ..episode import Episode
+from ..errors import TacitError
+from .base import Method
+
+
+class TapNet(Method):
+    """Classify in M, the null space of the errors between class means and learned references; labelled images only.
+
+    Args:
+        grad_through_projection: whether M is differentiated through, or a constant in the backward pass as in TapNet's
+            public code. Constant, only queries and references get a gradient; differentiated learns much faster.
+
+    In training, class n of an episode gets reference n: classes come in random order, so any will do. In evaluation
+    each class gets the reference that suits it, by an optimal assignment; there may be more references than classes
+    (20-way training for a 5-way test), and the answer does not depend on the order of the classes.
+    """
+
+    title = "TapNet"
+    summary = "Task-adaptive projection to learned references, labelled images only"
+    iterative = False
+
+    def __init__(
+        self, dim: int, ways: int, *, grad_through_projection: bool = True, train_iterations: int = 0, **options: Any
+    ) -> None:
+        super().__init__(dim, ways, train_iterations=train_iterations, **options)
+        self.grad_through_projection = grad_through_projection
+        self.references = nn.Parameter(torch.randn(ways, dim) / dim**0.5)
+        self.distractor_reference: Tensor | None
+        self.register_parameter("distractor_reference", None)
+
+    def trajectory(self, episode: Episode, iterations: int) -> Tensor:
+        return self.cluster(episode, iterations if self.iterative else 0).logits * self.scale
+
+    def cluster(self, episode: Episode, iterations: int) -> F.TacResult:
+        """Task-Adaptive Clustering of the episode, with soft labels and means for whoever wants to look."""
+        return F.tac(
+            episode.centroids,
+            episode.shots,
+            episode.unlabelled,
+            episode.query,
+            self.class_references(episode.centroids),
+            iterations,
+            distractor_reference=self.distractor_reference,
+            scale=self.scale,
+            grad_through_projection=self.grad_through_projection,
+        )
+
+    def class_references(self, centroids: Tensor) -> Tensor:
+        """The reference of each class: (..., N, D) -> (..., N, D)."""
+        if centroids.shape[-2] > len(self.references):
+            raise TacitError(
+                f"{centroids.shape[-2]} ways need as many references, but this model was trained with "
+                f"{len(self.references)}: train it with --ways {centroids.shape[-2]} or more"
+            )
+        if self.training and centroids.shape[-2] == len(self.references):
+            return self.references.expand_as(centroids)
+        return self.references[assign_references(centroids.detach(), self.references.detach())]
+
+
+class TapNetSemi(TapNet):
+    """Trained as TapNet, evaluated as TAC: shows what the unlabelled images add at test time alone."""
+
+    title = "TapNet + Semi-Sup. Inference"
+    summary = "trained as TapNet, evaluated as TAC"
+    iterative = True
+
+
+class TapNetSoftClustering(TapNet):
+    """Clusters in the embedding space and classifies in M: what TAC is without its clustering space (Table 3)."""
+
+    title = "TapNet + Soft-clustering"
+    summary = "clusters in the embedding space, classifies in M"
+    iterative = True
+
+    def __init__(self, dim: int, ways: int, *, train_iterations: int = 1, **options: Any) -> None:
+        super().__init__(dim, ways, train_iterations=train_iterations, **options)
+
+    def cluster(self, episode: Episode, iterations: int) -> F.TacResult:
+        references = self.class_references(episode.centroids)
+        means, logits, soft, history = episode.centroids, [], [], []
+        for iteration in range(iterations + 1):
+            # Without refinements, tac() is TapNet: M of these means.
+            spaces = F.tac(means, 1, episode.unlabelled, episode.query, references, 0,
+                           grad_through_projection=self.grad_through_projection)  # fmt: skip
+            logits.append(spaces.logits[0])
+            history.append(means)
+            if iteration < iterations:
+                soft.append(F.soft_labels(episode.unlabelled, means, None, self.scale))
+                means = F.refine(episode.centroids, episode.shots, episode.unlabelled, soft[-1])
+        none = episode.unlabelled.new_zeros((0, *episode.unlabelled.shape[:-1], episode.ways))
+        return F.TacResult(torch.stack(logits), torch.stack(soft) if soft else none, torch.stack(history))
+
+
+def assign_references(centroids: Tensor, references: Tensor) -> Tensor:
+    """Which reference each class takes: centroids (..., N, D), references (R, D), R >= N -> (..., N) int64.
+
+    Minimises the summed squared length of the errors that the projection must remove. TapNet's public code lets the
+    classes choose in turn, so that its answer depends on their order; this one does not.
+    """
+    unit = torch.nn.functional.normalize
+    match = unit(centroids, dim=-1) @ unit(F.modified_references(references), dim=-1).mT  # |e|^2 = 2 - 2 match
+    flat = match.flatten(0, -3).double().cpu().numpy() if match.dim() > 2 else match[None].double().cpu().numpy()
+    chosen = np.stack([linear_sum_assignment(table, maximize=True)[1] for table in flat])
+    return torch.from_numpy(chosen).to(centroids.device).reshape(centroids.shape[:-1])

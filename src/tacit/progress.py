@@ -1,0 +1,65 @@
+"""Progress bars on standard error, so that standard output stays clean for results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+if TYPE_CHECKING:
+    from .evaluation import Accuracy, Tick
+    from .run import RunConfig
+    from .training import Observer
+    from .training import Progress as TrainingProgress
+
+messages = Console(stderr=True)
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[str, int], Tick]]:
+    """A function that opens a bar, ``bar(what, total)``, and gives the function that moves it."""
+    with _layout() as bars:
+
+        def start(what: str, total: int) -> Tick:
+            task = bars.add_task(what, total=total, note="")
+            return lambda done: bars.advance(task, done)
+
+        yield start
+
+
+@contextmanager
+def training_bar(what: str, config: RunConfig) -> Iterator[Observer]:
+    """A bar over the episodes with loss, validation accuracy and time left; a line per validation in a log file."""
+    with _layout() as bars:
+        task = bars.add_task(what, total=config.episodes, note="")
+        validated = ""
+
+        def observe(progress: TrainingProgress, accuracy: Accuracy | None) -> None:
+            nonlocal validated
+            if accuracy is not None:
+                validated = f"validation {accuracy.mean:.1f} % (best {progress.best:.1f} %)"
+                if not messages.is_terminal:
+                    messages.print(
+                        f"{what}: episode {progress.episode} of {config.episodes}, {validated}", highlight=False
+                    )
+            loss = f"loss {progress.loss_sum / progress.loss_steps:.3f}" if progress.loss_steps else ""
+            bars.update(task, completed=progress.episode, note=f"{loss}  {validated}")
+
+        yield observe
+
+
+def _layout() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=messages,
+        transient=True,
+    )

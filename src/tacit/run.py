@@ -1,0 +1,164 @@
+"""A run: its settings, its folder and its model. ``config.json`` is all that is needed to build the model again.
+
+A run folder holds ``config.json``, ``labelled.npz`` (which images counted as labelled), ``metrics.jsonl``,
+``checkpoint/`` and ``results/*.json``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .backbones import build_backbone, to_input
+from .checkpoint import load_checkpoint, read_json
+from .datasets import ImageSet, load_dataset
+from .episode import Episode
+from .errors import TacitError
+from .methods import Method, build_method, method_options
+from .sampling import EpisodeSpec
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything that decides what a training run becomes.
+
+    Attributes:
+        method, options: the method and its options.
+        dataset, data: the data set and where its files are (None for embedded data).
+        fingerprint: of the training images, to notice other data on resuming.
+        labelled_ratio: share of each class whose labels may be used.
+        backbone, backbone_options, channels, image_size: the embedder.
+        train: what a training episode holds.
+        validation: what a validation episode holds.
+        episodes: training episodes in all.
+        episodes_per_step: how many of them share one step of the optimiser.
+        learning_rate, decay_at, decay: Adam's rate is multiplied by ``decay`` after ``decay_at`` of the episodes.
+        weight_decay: L2 penalty in Adam.
+        validate_every, validation_episodes: how often, and on how many episodes.
+        seed: fixes everything.
+    """
+
+    method: str
+    dataset: str
+    fingerprint: str
+    labelled_ratio: float
+    channels: int
+    image_size: int
+    train: EpisodeSpec
+    validation: EpisodeSpec
+    options: dict[str, Any] = field(default_factory=dict)
+    data: str | None = None
+    backbone: str = "conv4"
+    backbone_options: dict[str, Any] = field(default_factory=dict)
+    episodes: int = 2000
+    episodes_per_step: int = 1
+    learning_rate: float = 1e-3
+    decay_at: float = 0.8
+    decay: float = 0.1
+    weight_decay: float = 5e-4
+    validate_every: int = 500
+    validation_episodes: int = 200
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("episodes", "episodes_per_step", "validate_every", "validation_episodes"):
+            if getattr(self, name) < 1:
+                raise TacitError(f"{name.replace('_', '-')} must be at least 1, got {getattr(self, name)}")
+        if not self.learning_rate > 0:
+            raise TacitError(f"the learning rate must be above 0, got {self.learning_rate}")
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, content: Any, path: Path) -> RunConfig:
+        try:
+            specs = {name: EpisodeSpec(**content[name]) for name in ("train", "validation")}
+            return cls(**{**content, **specs})
+        except (TypeError, KeyError) as error:
+            raise TacitError(f"{path} is not the settings of a run: {error}") from error
+
+    def differences(self, other: RunConfig) -> list[str]:
+        """Settings in which two runs differ, as ``name (ours, theirs)``."""
+        pairs = ((f.name, getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
+        return [f"{name} ({ours} here, {theirs} there)" for name, ours, theirs in pairs if ours != theirs]
+
+
+class Learner(nn.Module):
+    """A backbone and a method. Calling it on an episode of stored images gives the training loss."""
+
+    backbone: nn.Module
+    method: Method
+
+    def __init__(self, backbone: nn.Module, method: Method) -> None:
+        super().__init__()
+        self.backbone, self.method = backbone, method
+
+    def forward(self, episode: Episode) -> Tensor:
+        """Images (..., height, width, channels) uint8 -> scalar loss."""
+        vectors = episode.map_images(lambda images: self.backbone(to_input(images)))
+        return self.method.loss(vectors)
+
+
+def build_learner(config: RunConfig) -> Learner:
+    """A fresh model; its weights are fixed by the seed."""
+    torch.manual_seed(config.seed)
+    backbone = build_backbone(config.backbone, config.channels, config.image_size, **config.backbone_options)
+    dim: int = backbone.dim  # type: ignore[assignment]
+    return Learner(backbone, build_method(config.method, dim, config.train.ways, **config.options))
+
+
+def read_config(folder: Path) -> RunConfig:
+    """The settings of a run folder, or a sentence that says it is not one."""
+    path = folder / "config.json"
+    if not path.is_file():
+        raise TacitError(f"{folder} is not a run folder: it has no config.json")
+    return RunConfig.from_json(read_json(path), path)
+
+
+def load_run(folder: Path, method: str | None = None) -> tuple[RunConfig, Learner, dict[str, Any]]:
+    """The settings, the best model so far, and the state of its checkpoint.
+
+    ``method`` evaluates the run's weights as another method that learns the same things, as ``tapnet-semi`` does with
+    those of ``tapnet``.
+    """
+    config = read_config(folder)
+    tensors, state = load_checkpoint(folder / "checkpoint", "best")
+    learner = build_learner(config)
+    if method is not None and method != config.method:
+        shared = {name: value for name, value in config.options.items() if name in method_options(method)}
+        other = build_method(method, learner.method.dim, config.train.ways, **shared)
+        ours, theirs = ({k: v.shape for k, v in m.state_dict().items()} for m in (learner.method, other))
+        if ours != theirs:
+            raise TacitError(
+                f"{folder} was trained as '{config.method}', which does not learn what '{method}' needs: "
+                f"train a run with --method {method}"
+            )
+        learner.method = other
+    load_model(learner, tensors, folder)
+    return config, learner.eval(), state
+
+
+def load_model(learner: Learner, tensors: dict[str, Tensor], where: Path) -> None:
+    """Put the ``model.*`` tensors of a checkpoint into a learner."""
+    weights = {key.removeprefix("model."): value for key, value in tensors.items() if key.startswith("model.")}
+    try:
+        learner.load_state_dict(weights)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[-1].strip()
+        raise TacitError(f"the weights in {where} do not fit its settings: {reason}") from error
+
+
+def load_images(config: RunConfig, split: str, data: str | None = None) -> ImageSet:
+    """One split of a run's data set; ``data`` overrides where its files are."""
+    images = load_dataset(config.dataset, split, data or config.data)
+    if (images.image_size, images.channels) != (config.image_size, config.channels):
+        raise TacitError(
+            f"the model takes {config.image_size} x {config.image_size} images of {config.channels} channels, "
+            f"the data has {images.image_size} x {images.image_size} of {images.channels}"
+        )
+    return images

@@ -1,0 +1,259 @@
+"""Meta-training: episodes in, checkpoints and metrics out, on whatever device Lightning Fabric finds.
+
+A run can be stopped at any moment, by Ctrl-C or by pulling the plug, and resumes to the weights it would have had.
+What decides them is the settings, the number of episodes done, the model, the optimiser and the random state, and a
+checkpoint holds all of these. The rate's schedule and the sampler are functions of the episode number.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor
+from torch.optim import Adam, Optimizer
+
+from .checkpoint import load_checkpoint, save_checkpoint, write_atomic, write_json
+from .datasets import ImageSet
+from .errors import TacitError
+from .evaluation import Accuracy, embed_used, episode_accuracies, summarise
+from .run import Learner, RunConfig, build_learner, load_model, read_config
+from .sampling import EpisodeSampler, LabelledSplit, split_labelled
+
+SAVE_SECONDS = 60.0  # a checkpoint at least this often, beside those at validation
+
+
+@dataclass
+class Progress:
+    """How far a run is; the JSON state of its checkpoints.
+
+    Attributes:
+        episode: episodes done.
+        loss_sum, loss_steps: training loss since the last validation.
+        best: highest validation accuracy so far, and at which episode.
+    """
+
+    episode: int = 0
+    loss_sum: float = 0.0
+    loss_steps: int = 0
+    best: float = -1.0
+    best_episode: int = 0
+
+
+Observer = Callable[[Progress, Accuracy | None], None]  # called after each step; with the accuracy after a validation
+
+
+class Interrupted(Exception):  # noqa: N818 - not an error
+    """The run was asked to stop and has saved itself."""
+
+
+def train(
+    config: RunConfig,
+    folder: Path,
+    train_images: ImageSet,
+    validation_images: ImageSet,
+    *,
+    resume: bool = False,
+    accelerator: str = "auto",
+    observe: Observer | None = None,
+) -> Progress:
+    """Train until ``config.episodes`` episodes are done; the best and the last model are in ``folder/checkpoint``.
+
+    Raises:
+        TacitError: if the folder holds another run, or one that was not asked to be resumed.
+        Interrupted: after Ctrl-C (or SIGTERM), when everything is saved.
+    """
+    train_split = split_labelled(train_images.labels, train_images.class_names, config.labelled_ratio, config.seed)
+    sampler = EpisodeSampler(train_split, config.train, (config.seed, 1))
+    validation_split = split_labelled(
+        validation_images.labels, validation_images.class_names, config.labelled_ratio, config.seed
+    )
+    validation_sampler = EpisodeSampler(validation_split, config.validation, (config.seed, 2))
+    learner = build_learner(config)
+    fabric = Fabric(accelerator=accelerator, devices=1)
+    _open_folder(config, folder, resume)
+    _store_split(folder, train=(train_split, train_images), val=(validation_split, validation_images))
+
+    optimizer: Any = Adam(learner.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
+    model, optimizer = fabric.setup(learner, optimizer)
+    progress = _restore(folder, learner, optimizer)
+    _trim_metrics(folder, progress.episode)
+    saved = time.monotonic()
+
+    with _stop_requests() as stop:
+        while progress.episode < config.episodes:
+            count = min(config.episodes_per_step, config.episodes - progress.episode)
+            for group in optimizer.param_groups:
+                group["lr"] = learning_rate(config, progress.episode)
+            episode = sampler.batch(progress.episode, count).map_images(
+                lambda index: torch.from_numpy(train_images.images[index.numpy()])
+            )
+            model.train()
+            loss = model(episode.to(fabric.device))
+            optimizer.zero_grad()
+            fabric.backward(loss)
+            optimizer.step()
+
+            before, progress.episode = progress.episode, progress.episode + count
+            progress.loss_sum += _finite(loss.item(), progress.episode)
+            progress.loss_steps += 1
+            accuracy = None
+            due = progress.episode // config.validate_every > before // config.validate_every
+            if due or progress.episode == config.episodes:
+                accuracy = validate(learner, validation_images, validation_sampler, config.validation_episodes)
+                _record(config, folder, learner, optimizer, progress, accuracy)
+                saved = time.monotonic()
+            elif time.monotonic() - saved > SAVE_SECONDS:
+                _save(folder, "last", learner, optimizer, progress)
+                saved = time.monotonic()
+            if observe:
+                observe(progress, accuracy)
+            if stop.is_set() and progress.episode < config.episodes:
+                _save(folder, "last", learner, optimizer, progress)
+                raise Interrupted
+    return progress
+
+
+def learning_rate(config: RunConfig, episode: int) -> float:
+    """Adam's rate: constant, then multiplied by ``decay`` once ``decay_at`` of the episodes are done."""
+    late = episode >= config.decay_at * config.episodes
+    return config.learning_rate * (config.decay if late else 1.0)
+
+
+def validate(learner: Learner, images: ImageSet, sampler: EpisodeSampler, episodes: int) -> Accuracy:
+    """Accuracy on validation classes, at the number of refinements that is best there."""
+    vectors = embed_used(learner.backbone, images, sampler, episodes)
+    table = episode_accuracies(learner.method, vectors, sampler, episodes, 3 if learner.method.iterative else 0)
+    return summarise([table], int(table.mean(0).argmax()))
+
+
+def _record(
+    config: RunConfig, folder: Path, learner: Learner, optimizer: Optimizer, progress: Progress, accuracy: Accuracy
+) -> None:
+    """After a validation: a line of metrics, the best model if this is it, the last model."""
+    line = {
+        "episode": progress.episode,
+        "loss": progress.loss_sum / progress.loss_steps,
+        "learning_rate": learning_rate(config, progress.episode - 1),
+        "val_accuracy": accuracy.mean,
+        "val_interval": accuracy.interval,
+        "val_iterations": accuracy.iterations,
+        "val_by_iteration": accuracy.by_iteration,
+    }
+    if accuracy.mean > progress.best:
+        progress.best, progress.best_episode = accuracy.mean, progress.episode
+        save_checkpoint(folder / "checkpoint", "best", _weights(learner), asdict(progress))
+    progress.loss_sum, progress.loss_steps = 0.0, 0
+    # Metrics before the checkpoint: if the plug is pulled between the two, resuming drops the line and writes it again.
+    with (folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
+    _save(folder, "last", learner, optimizer, progress)
+
+
+def _weights(learner: Learner) -> dict[str, Tensor]:
+    return {f"model.{name}": value for name, value in learner.state_dict().items()}
+
+
+def _save(folder: Path, name: str, learner: Learner, optimizer: Optimizer, progress: Progress) -> None:
+    tensors = _weights(learner)
+    for index, entries in optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer.{index}.{key}": value for key, value in entries.items()}
+    tensors["random.cpu"] = torch.get_rng_state()
+    save_checkpoint(folder / "checkpoint", name, tensors, asdict(progress))
+
+
+def _restore(folder: Path, learner: Learner, optimizer: Optimizer) -> Progress:
+    """Continue from the last checkpoint, or start if there is none."""
+    if not (folder / "checkpoint" / "last.json").exists():
+        return Progress()
+    tensors, state = load_checkpoint(folder / "checkpoint", "last")
+    load_model(learner, tensors, folder)
+    content = optimizer.state_dict()
+    for index, parameter in enumerate(learner.parameters()):
+        entries = {k.rsplit(".", 1)[1]: v for k, v in tensors.items() if k.startswith(f"optimizer.{index}.")}
+        # In the memory layout of the parameter, as Adam made them: the same numbers summed in the same order.
+        content["state"][index] = {
+            key: torch.empty_like(parameter).copy_(value) if value.shape == parameter.shape else value
+            for key, value in entries.items()
+        }
+    optimizer.load_state_dict(content)
+    torch.set_rng_state(tensors["random.cpu"])
+    return Progress(**state)
+
+
+def _open_folder(config: RunConfig, folder: Path, resume: bool) -> None:
+    """Claim the run folder, or say why not; nothing in it is changed before that."""
+    if not (folder / "config.json").exists():
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise TacitError(f"{folder} exists and is not a run folder: choose another --out")
+        write_json(folder / "config.json", config.to_json())
+        return
+    differences = read_config(folder).differences(config)
+    if differences:
+        raise TacitError(
+            f"{folder} holds another run, which differs in {differences[0]}: choose another --out"
+            + (", or give the same settings" if resume else "")
+        )
+    if not resume:
+        raise TacitError(f"{folder} already holds this run: add --resume to continue it, or choose another --out")
+
+
+def _store_split(folder: Path, **splits: tuple[LabelledSplit, ImageSet]) -> None:
+    """Which images counted as labelled, as one mask per split of the data set."""
+    buffer = BytesIO()
+    masks: dict[str, Any] = {name: split.mask(len(images.labels)) for name, (split, images) in splits.items()}
+    np.savez_compressed(buffer, **masks)
+    write_atomic(folder / "labelled.npz", buffer.getvalue())
+
+
+def _trim_metrics(folder: Path, episode: int) -> None:
+    """Drop lines of episodes that will be trained again, and a line that was cut off."""
+    path = folder / "metrics.jsonl"
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            if json.loads(line)["episode"] <= episode:
+                kept.append(line + "\n")
+        except (ValueError, KeyError, TypeError):
+            break
+    write_atomic(path, "".join(kept).encode())
+
+
+def _finite(loss: float, episode: int) -> float:
+    if not np.isfinite(loss):
+        raise TacitError(f"the loss is {loss} after {episode} episodes: lower --learning-rate and start again")
+    return loss
+
+
+@contextmanager
+def _stop_requests() -> Iterator[threading.Event]:
+    """An event that Ctrl-C or SIGTERM sets, so that a step ends whole; a second Ctrl-C stops at once."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
+        yield stop
+        return
+
+    def request(number: int, _: object) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    former = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)

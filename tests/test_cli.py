@@ -1,0 +1,247 @@
+"""Every command as a user runs it: a process of its own, good input and bad."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tacit.checkpoint import load_checkpoint
+
+SMALL = ["--ways", "5", "--queries", "2", "--unlabelled", "2", "--test-queries", "3", "--test-unlabelled", "3",
+         "--validation-episodes", "4", "--validate-every", "3", "--device", "cpu"]  # fmt: skip
+
+
+def tacit(*arguments: object, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tacit", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+
+
+def good(*arguments: object) -> str:
+    result = tacit(*arguments)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def bad(*arguments: object) -> str:
+    """Bad input: exit code 2, one sentence, no traceback, nothing on standard output."""
+    result = tacit(*arguments)
+    assert result.returncode == 2, result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
+    return result.stderr
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> Path:
+    """Two tiny runs on the embedded data."""
+    folder = tmp_path_factory.mktemp("runs")
+    for method in ("tapnet", "pn"):
+        out = good("train", "--method", method, "--episodes", "4", "--out", folder / method, *SMALL)
+        assert "best validation accuracy" in out
+    return folder
+
+
+@pytest.mark.parametrize("command", [[], ["methods"], ["datasets"], ["train"], ["evaluate"], ["demo"]])
+def test_help_teaches(command):
+    out = good(*command, "--help")
+    assert "Usage" in out
+    assert len(out.splitlines()) > 8
+
+
+def test_version():
+    assert good("--version").startswith("tacit ")
+
+
+def test_methods_and_datasets():
+    names = [row["name"] for row in json.loads(good("methods", "--json"))]
+    assert names[0] == "pn"
+    assert "tacdap" in names
+    assert "grad_through_projection" in good("methods")
+    assert json.loads(good("datasets", "--json"))[0]["name"] == "glyphs"
+    assert "glyphs" in good("datasets")
+
+
+def test_train_json(tmp_path):
+    out = json.loads(
+        good("train", "--method", "tac", "--set", "scale=0.5", "--set", "grad_through_projection=true",
+             "--episodes", 3, "--distractors", "--out", tmp_path / "run", "--json", *SMALL)
+    )  # fmt: skip
+    assert out["episode"] == 3
+    assert out["config"]["options"] == {"scale": 0.5, "grad_through_projection": True}
+    assert out["config"]["train"]["distractor_ways"] == 5
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {
+        "config.json", "metrics.jsonl", "labelled.npz", "checkpoint",
+    }  # fmt: skip
+
+
+def test_evaluate(runs):
+    arguments = [runs / "tapnet", "--splits", 2, "--episodes", 10, "--device", "cpu"]
+    out = json.loads(good("evaluate", *arguments, "--json"))
+    assert out["method"] == "tapnet"
+    assert out["dataset"] == "glyphs"
+    assert out["n"] == 20
+    assert len(out["split_means"]) == 2
+    assert 0 < out["mean"] < 100
+    assert out["interval"] > 0
+    assert out["protocol"]["spec"]["ways"] == 5
+    assert out["protocol"]["description"].startswith("5-way 1-shot, 3 queries per class, 3 unlabelled per class")
+    assert out["wall_seconds"] > 0
+    assert out["episodes_per_second"] > 0
+    again = json.loads(good("evaluate", *arguments, "--json"))
+    assert again["split_means"] == out["split_means"]
+    stored = [json.loads(path.read_text()) for path in (runs / "tapnet" / "results").glob("tapnet-*.json")]
+    assert any(result["split_means"] == out["split_means"] for result in stored)
+
+
+def test_evaluate_as_another_method_with_distractors_and_realistic(runs):
+    common = [runs / "tapnet", "--method", "tapnet-semi", "--splits", 1, "--episodes", 5, "--json", "--device", "cpu"]
+    auto = json.loads(good("evaluate", *common, "--distractors"))
+    assert auto["title"] == "TapNet + Semi-Sup. Inference"
+    assert 1 <= auto["iterations"] <= 5
+    assert auto["iterations_chosen_on"].startswith("validation classes")
+    assert auto["protocol"]["spec"]["distractors"] == 3
+    given = json.loads(good("evaluate", *common, "--realistic", "0.8", "--iterations", 2))
+    assert given["iterations"] == 2
+    assert given["protocol"]["spec"]["realistic_total"] == 30
+
+
+def test_evaluate_prints_a_table_of_several_runs(runs):
+    out = good("evaluate", runs / "tapnet", runs / "pn", "--splits", 1, "--episodes", 5, "--device", "cpu")
+    assert "TapNet" in out
+    assert "PN" in out
+    assert "±" in out
+    assert "1 splits x 5 episodes" in out
+
+
+def test_bad_words(tmp_path):
+    out = ["--out", tmp_path / "run"]
+    assert "unknown method 'protonet': choose one of pn" in bad("train", "--method", "protonet", *out)
+    assert "unknown data set 'imagenet': choose one of glyphs" in bad(
+        "train", "--method", "pn", "--dataset", "imagenet", *out
+    )
+    assert "no such file or folder: nowhere" in bad("train", "--method", "pn", "--data", "nowhere", *out)
+    assert "unknown device 'tpu'" in bad("train", "--method", "pn", "--device", "tpu", *out)
+    assert "--set colour=3" in bad("train", "--method", "pn", "--set", "colour=3", *out)
+    assert "takes a value like 1.0, got 'big'" in bad("train", "--method", "pn", "--set", "scale=big", *out)
+    bad("train", "--method", "pn", "--episodes", "0", *out)
+    bad("train", *out)
+    bad("no-such-command")
+    assert not (tmp_path / "run").exists()
+
+
+def test_bad_sizes(tmp_path):
+    out = ["--out", tmp_path / "run"]
+    message = bad("train", "--method", "pn", "--shots", "90", *out)
+    assert "labelled images, but 98 are needed (90 support + 8 query)" in message
+    assert "class '" in message
+    assert "classes, but there are only" in bad("train", "--method", "pn", "--ways", "100000", *out)
+    assert not (tmp_path / "run").exists()
+
+
+def test_bad_evaluations(runs, tmp_path):
+    before = snapshot(runs)
+    assert "is not a run folder" in bad("evaluate", tmp_path)
+    assert "is not a run folder" in bad("evaluate", tmp_path / "missing")
+    assert "does not learn what 'tac' needs" in bad("evaluate", runs / "pn", "--method", "tac")
+    assert "6 ways need as many references" in bad("evaluate", runs / "tapnet", "--ways", 6)
+    assert "--iterations takes a whole number" in bad("evaluate", runs / "tapnet", "--iterations", "many")
+    assert "between 0 and 1" in bad("evaluate", runs / "tapnet", "--realistic", "7")
+    assert "exclude each other" in bad("evaluate", runs / "tapnet", "--realistic", "0.5", "--distractors")
+    assert snapshot(runs) == before
+
+
+def test_a_run_folder_of_another_method_is_not_touched(runs):
+    before = snapshot(runs)
+    message = bad("train", "--method", "tac", "--episodes", "4", "--out", runs / "pn", *SMALL)
+    assert "holds another run, which differs in method (pn here, tac there)" in message
+    message = bad("train", "--method", "pn", "--episodes", "4", "--out", runs / "pn", *SMALL)
+    assert "add --resume" in message
+    assert snapshot(runs) == before
+
+
+@pytest.mark.parametrize("name", ["best", "last"])
+def test_a_corrupt_checkpoint(runs, tmp_path, name):
+    run = tmp_path / "run"
+    shutil.copytree(runs / "pn", run)
+    file = next((run / "checkpoint").glob(f"{name}-*.safetensors"))
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    before = snapshot(run)
+    if name == "best":
+        message = bad("evaluate", run)
+    else:
+        message = bad("train", "--method", "pn", "--episodes", "4", "--out", run, "--resume", *SMALL)
+    assert "is damaged" in message
+    assert {path: content for path, content in snapshot(run).items() if "checkpoint" in path} == {
+        path: content for path, content in before.items() if "checkpoint" in path
+    }
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
+    arguments = ["train", "--method", "pn", "--episodes", "100000", "--out", str(tmp_path / "run"), *SMALL]
+    process = subprocess.Popen([sys.executable, "-m", "tacit", *arguments], stderr=subprocess.PIPE, text=True)
+    _wait_for(tmp_path / "run" / "metrics.jsonl")
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "--resume" in error
+    assert "Traceback" not in error
+    assert load_checkpoint(tmp_path / "run" / "checkpoint", "last")[1]["episode"] >= 3
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="SIGKILL is a POSIX signal")
+def test_a_run_killed_ten_times_ends_as_the_unbroken_one(tmp_path):
+    arguments = ["train", "--method", "tac", "--episodes", "60", *SMALL]
+    good(*arguments, "--out", tmp_path / "unbroken")
+    command = [sys.executable, "-m", "tacit", *arguments, "--out", str(tmp_path / "killed"), "--resume"]
+    chance, kills = random.Random(0), 0
+    while kills < 10:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        time.sleep(chance.uniform(0.5, 7.0))
+        if process.poll() is None:
+            kills += 1
+        elif kills >= 10 or process.returncode == 0:
+            break
+        process.kill()
+        process.wait()
+    good(*arguments, "--out", tmp_path / "killed", "--resume")
+    assert kills >= 3, "the run must have been hit"
+    for name in ("last", "best"):
+        (tensors, state), (others, other_state) = (
+            load_checkpoint(tmp_path / folder / "checkpoint", name) for folder in ("unbroken", "killed")
+        )
+        assert state == other_state
+        assert all(value.equal(others[key]) for key, value in tensors.items())
+    first, second = ((tmp_path / folder / "metrics.jsonl").read_text() for folder in ("unbroken", "killed"))
+    assert first == second
+
+
+@pytest.mark.slow
+def test_demo(tmp_path):
+    out = good("demo", "--episodes", "2", "--out", tmp_path / "demo", "--device", "cpu")
+    for title in ("PN", "Soft k-Means", "TapNet", "TapNet + Semi-Sup. Inference", "TAC", "TACdap"):
+        assert title in out
+    report = (tmp_path / "demo" / "report.html").read_text(encoding="utf-8")
+    assert report.count("data:image/png;base64,") == 2
+    assert "±" in report
+    assert "http" not in report.replace("http-equiv", ""), "nothing is fetched from elsewhere"
+
+
+def _wait_for(path: Path, seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not path.exists() or path.stat().st_size == 0:
+        assert time.monotonic() < end, f"{path} did not appear"
+        time.sleep(0.05)

@@ -1,0 +1,247 @@
+"""The formulas against their definitions: an explicit SVD null space, finite differences, symmetry."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.autograd import gradcheck
+
+from tacit import TacitError
+from tacit import functional as F
+
+TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
+
+
+def explicit_null_space(errors: Tensor) -> Tensor:
+    """(N, D) -> (D, D - rank): the columns of M, by a full SVD in float64 with NumPy's rule for the rank."""
+    _, sigma, vh = torch.linalg.svd(errors.double(), full_matrices=True)
+    tolerance = torch.finfo(errors.dtype).eps * max(errors.shape) * sigma.max()
+    return vh[int((sigma > tolerance).sum()) :].mT
+
+
+def explicit_sqdist(points: Tensor, targets: Tensor, errors: Tensor) -> Tensor:
+    difference = points.double().unsqueeze(-2) - targets.double().unsqueeze(-3)
+    return (difference @ explicit_null_space(errors)).square().sum(-1)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Centroids, references, points and targets, with the degenerate cases that real episodes can bring."""
+    ways, dim = draw(st.integers(1, 20)), draw(st.sampled_from([8, 9, 16, 20, 21, 64, 333, 1600]))
+    dtype = draw(st.sampled_from([torch.float32, torch.float64]))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
+
+    def normal(rows: int) -> Tensor:
+        return torch.randn(rows, dim, generator=generator, dtype=dtype)
+
+    centroids, references = normal(ways) * draw(st.sampled_from([0.1, 1.0, 15.0])), normal(ways)
+    match draw(st.sampled_from(["plain", "common mean", "duplicate classes", "parallel", "zero centroid"])):
+        case "common mean":
+            centroids = centroids + 13
+        case "duplicate classes" if ways > 1:
+            centroids[1], references[1] = centroids[0], references[0]
+        case "parallel" if ways > 1:  # the first centroid lies on its modified reference: its error is rounding noise
+            centroids[0] = F.modified_references(references)[0] * 1.7
+        case "zero centroid":
+            centroids[0] = 0
+    return centroids, references, normal(7), normal(4)
+
+
+@settings(deadline=None, max_examples=300)
+@given(cases())
+def test_projected_distances_equal_those_in_an_explicit_svd_null_space(case):
+    centroids, references, points, targets = case
+    errors = F.error_vectors(centroids, references)
+    ours = F.projected_sqdist(points, targets, F.null_basis(errors))
+    full = torch.cdist(points.double(), targets.double()).square()
+    difference = (ours.double() - explicit_sqdist(points, targets, errors)).abs() / full
+    assert difference.max() <= TOLERANCE[points.dtype]
+    assert (ours >= 0).all()
+
+
+@settings(deadline=None, max_examples=100)
+@given(cases())
+def test_basis_is_orthonormal_and_contains_the_errors(case):
+    centroids, references, _, _ = case
+    errors = F.error_vectors(centroids, references)
+    basis = F.null_basis(errors)
+    rank = errors.shape[1] - explicit_null_space(errors).shape[1]
+    gram = (basis.double().mT @ basis.double()).diagonal()
+    tolerance = 10 * TOLERANCE[errors.dtype]
+    assert int((gram > 0.5).sum()) == rank, "one unit column per independent error, the others zero"
+    torch.testing.assert_close(basis.mT @ basis, torch.diag((gram > 0.5).to(errors)), atol=tolerance, rtol=0)
+    left_over = errors - (errors @ basis) @ basis.mT
+    assert left_over.norm(dim=-1).max() <= torch.finfo(errors.dtype).eps * 8 * max(errors.shape)
+
+
+def test_modified_reference_is_itself_minus_the_mean_of_the_others():
+    references = torch.randn(4, 6, dtype=torch.float64)
+    expected = references[2] - (references[0] + references[1] + references[3]) / 3
+    torch.testing.assert_close(F.modified_references(references)[2], expected)
+    torch.testing.assert_close(F.modified_references(references[:1]), references[:1])
+
+
+def test_class_means_align_with_references_in_the_projection_space():
+    centroids, references = torch.randn(5, 40).double(), torch.randn(5, 40).double()
+    modified = F.modified_references(references)
+    basis = F.null_basis(F.error_vectors(centroids, references))
+    unit = [vectors / vectors.norm(dim=-1, keepdim=True) for vectors in (centroids, modified)]
+    assert F.projected_sqdist(*unit, basis).diagonal().max() < 1e-20
+
+
+def test_logits_are_distances_up_to_a_constant_per_point():
+    points, targets, errors = torch.randn(2, 9, 30), torch.randn(2, 5, 30), torch.randn(2, 5, 30)
+    basis = F.null_basis(errors)
+    sums = F.projected_logits(points, targets, basis) + F.projected_sqdist(points, targets, basis)
+    torch.testing.assert_close(sums, sums[..., :1].expand_as(sums), rtol=1e-4, atol=1e-4)
+
+
+def test_nothing_of_size_d_by_d_is_needed():
+    """D = 200,000: a D x D matrix would take 160 GB."""
+    result = F.tac(torch.randn(3, 200_000), 1, torch.randn(6, 200_000), torch.randn(2, 200_000),
+                   torch.randn(3, 200_000), iterations=2)  # fmt: skip
+    assert result.logits.shape == (3, 2, 3)
+
+
+def test_refine_is_the_weighted_mean():
+    centroids, unlabelled = torch.tensor([[0.0, 0.0], [10.0, 0.0]]), torch.tensor([[3.0, 0.0], [7.0, 3.0]])
+    probabilities = torch.tensor([[1.0, 0.0], [0.5, 0.5]])
+    expected = torch.tensor([[(3 + 3.5) / 3.5, 1.5 / 3.5], [(10 + 3.5) / 1.5, 1.5 / 1.5]])
+    shots = torch.tensor([2, 1])
+    torch.testing.assert_close(F.refine(centroids, shots, unlabelled, probabilities), expected)
+
+
+def test_refine_keeps_a_centroid_that_nothing_belongs_to():
+    centroids = torch.randn(2, 3)
+    refined = F.refine(centroids, torch.tensor([0, 1]), torch.randn(4, 3), torch.zeros(4, 2))
+    torch.testing.assert_close(refined, centroids)
+
+
+def episode(batch=(), ways=5, dim=24, unlabelled=11, queries=7, dtype=torch.float64, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    shapes = ((*batch, ways, dim), (*batch, unlabelled, dim), (*batch, queries, dim), (ways, dim), (dim,))
+    return [torch.randn(shape, generator=generator, dtype=dtype) for shape in shapes]
+
+
+def test_tac_step_by_step():
+    """Against the paper's procedure, written with the explicit null space."""
+    centroids, unlabelled, queries, references, _ = episode()
+    result = F.tac(centroids, 3, unlabelled, queries, references, iterations=2, scale=0.3)
+    means = centroids
+    for step in range(3):
+        errors = F.error_vectors(means, references)
+        expected = torch.softmax(-explicit_sqdist(queries, references, errors), -1)
+        torch.testing.assert_close(torch.softmax(result.logits[step], -1), expected)
+        torch.testing.assert_close(result.centroids[step], means)
+        if step < 2:
+            soft = torch.softmax(-0.3 * explicit_sqdist(unlabelled, means, errors), -1)
+            torch.testing.assert_close(result.probabilities[step], soft)
+            means = (3 * centroids + soft.mT @ unlabelled) / (3 + soft.sum(0).unsqueeze(-1))
+
+
+def test_tacdap_step_by_step():
+    """N + 1 pairs span the clustering space, N pairs the classification space; no support behind the last mean."""
+    centroids, unlabelled, queries, references, extra = episode()
+    result = F.tac(centroids, 2, unlabelled, queries, references, 1, distractor_reference=extra)
+    means = torch.cat([centroids, unlabelled.mean(0, keepdim=True)])
+    all_errors = F.error_vectors(means, torch.cat([references, extra[None]]))
+    soft = torch.softmax(-explicit_sqdist(unlabelled, means, all_errors), -1)
+    torch.testing.assert_close(result.probabilities[0], soft)
+    refined = (2 * centroids + soft[:, :5].mT @ unlabelled) / (2 + soft[:, :5].sum(0).unsqueeze(-1))
+    torch.testing.assert_close(result.centroids[1][:5], refined)
+    torch.testing.assert_close(result.centroids[1][5], soft[:, 5] @ unlabelled / soft[:, 5].sum())
+    expected = torch.softmax(-explicit_sqdist(queries, references, F.error_vectors(refined, references)), -1)
+    torch.testing.assert_close(torch.softmax(result.logits[1], -1), expected)
+
+
+def test_entry_0_is_tapnet_whatever_the_unlabelled_set():
+    centroids, unlabelled, queries, references, extra = episode()
+    tapnet = F.projected_logits(queries, references, F.null_basis(F.error_vectors(centroids, references)))
+    for options in ({}, {"distractor_reference": extra}):
+        torch.testing.assert_close(F.tac(centroids, 1, unlabelled, queries, references, 3, **options).logits[0], tapnet)
+
+
+def test_soft_labels_sum_to_one_even_for_far_points():
+    centroids, unlabelled, queries, references, extra = episode(dtype=torch.float32)
+    result = F.tac(centroids, 1, unlabelled * 1e4, queries, references, 2, distractor_reference=extra)
+    torch.testing.assert_close(result.probabilities.sum(-1), torch.ones(2, 11))
+    assert result.logits.isfinite().all()
+
+
+def test_no_unlabelled_points_change_nothing():
+    centroids, unlabelled, queries, references, extra = episode()
+    result = F.tac(centroids, 1, unlabelled[:0], queries, references, 3, distractor_reference=extra)
+    torch.testing.assert_close(result.logits, result.logits[:1].expand_as(result.logits))
+
+
+def test_batched_equals_one_by_one():
+    centroids, unlabelled, queries, references, extra = episode(batch=(2, 3))
+    batched = F.tac(centroids, 1, unlabelled, queries, references, 2, extra)
+    single = F.tac(centroids[1, 2], 1, unlabelled[1, 2], queries[1, 2], references, 2, extra)
+    for name in single._fields:
+        torch.testing.assert_close(getattr(batched, name)[:, 1, 2], getattr(single, name))
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 10**6), st.booleans())
+def test_permuting_classes_queries_or_unlabelled_points_permutes_the_answer(seed, distractor_aware):
+    centroids, unlabelled, queries, references, extra = episode(seed=seed)
+    options = {"distractor_reference": extra} if distractor_aware else {}
+    plain = F.tac(centroids, 1, unlabelled, queries, references, 3, **options)
+    generator = torch.Generator().manual_seed(seed)
+    classes, rows, points = (torch.randperm(n, generator=generator) for n in (5, 7, 11))
+    permuted = F.tac(centroids[classes], 1, unlabelled[points], queries[rows], references[classes], 3, **options)
+    torch.testing.assert_close(permuted.logits, plain.logits[:, rows][:, :, classes])
+    columns = torch.cat([classes, torch.tensor([5])]) if distractor_aware else classes
+    torch.testing.assert_close(permuted.probabilities, plain.probabilities[:, points][:, :, columns])
+
+
+@pytest.mark.parametrize("distractor_aware", [False, True])
+def test_gradients_through_tac_including_the_projection(distractor_aware):
+    inputs = episode(ways=3, dim=7, unlabelled=4, queries=2)
+    inputs = [tensor.requires_grad_() for tensor in (inputs if distractor_aware else inputs[:4])]
+
+    def probabilities(c, u, q, r, extra=None):
+        result = F.tac(c, 2, u, q, r, 2, extra, scale=0.5)
+        return torch.softmax(result.logits, -1), result.probabilities
+
+    assert gradcheck(probabilities, inputs)
+
+
+def test_gradients_of_projected_distances_with_dependent_errors():
+    errors = torch.randn(4, 6, dtype=torch.float64)
+    errors[3] = errors[0] - 2 * errors[1]  # rank 3: the projection is smooth along changes that keep the rank
+    points, targets = torch.randn(3, 6, dtype=torch.float64), torch.randn(2, 6, dtype=torch.float64)
+
+    def distances(free, p, t):
+        dependent = free[0] - 2 * free[1]
+        return F.projected_sqdist(p, t, F.null_basis(torch.cat([free, dependent[None]])))
+
+    assert gradcheck(distances, [tensor.requires_grad_() for tensor in (errors[:3].clone(), points, targets)])
+
+
+def test_gradients_stay_finite_in_degenerate_cases():
+    references = torch.randn(4, 16)
+    centroids = F.modified_references(references).clone()
+    centroids[1], centroids[2] = 0, centroids[3]
+    tensors = [t.clone().requires_grad_() for t in (centroids, torch.randn(6, 16), torch.randn(5, 16), references)]
+    F.tac(tensors[0], 1, tensors[1], tensors[2], tensors[3], 2).logits.logsumexp(-1).sum().backward()
+    assert all(tensor.grad.isfinite().all() for tensor in tensors)
+
+
+def test_constant_projection_gives_no_gradient_to_support_and_unlabelled():
+    centroids, unlabelled, queries, references, _ = (tensor.requires_grad_() for tensor in episode())
+    result = F.tac(centroids, 1, unlabelled, queries, references, 2, grad_through_projection=False)
+    result.logits[-1].logsumexp(-1).sum().backward()
+    assert queries.grad.abs().sum() > 0
+    assert references.grad.abs().sum() > 0
+    assert centroids.grad is None
+    assert unlabelled.grad is None
+
+
+def test_references_that_do_not_pair_up_are_named():
+    with pytest.raises(TacitError, match=r"centroids of shape \(5, 8\) and references of shape \(4, 8\)"):
+        F.error_vectors(torch.randn(5, 8), torch.randn(4, 8))

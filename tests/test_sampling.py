@@ -1,0 +1,155 @@
+"""Episodes: disjoint, reproducible, independent of batching, and distributed as they should be."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tacit import TacitError
+from tacit.sampling import EpisodeSampler, EpisodeSpec, split_labelled
+
+CLASSES, IMAGES = 14, 50
+LABELS = np.repeat(np.arange(CLASSES), IMAGES)
+NAMES = tuple(f"class {index}" for index in range(CLASSES))
+SPECS = {
+    "even": EpisodeSpec(5, 2, 3, 4),
+    "distractors": EpisodeSpec(5, 1, 6, 4, distractor_ways=5, distractors=7),
+    "realistic": EpisodeSpec(4, 1, 3, realistic_total=60, realistic_share=0.6),
+    "no unlabelled": EpisodeSpec(3, 1, 2, 0),
+}
+
+
+def sampler(spec: EpisodeSpec, seed: int = 0, ratio: float = 0.4) -> EpisodeSampler:
+    return EpisodeSampler(split_labelled(LABELS, NAMES, ratio, seed), spec, seed)
+
+
+def test_labelled_and_unlabelled_parts_are_disjoint_complete_and_reproducible():
+    split = split_labelled(LABELS, NAMES, 0.4, seed=3)
+    for index in range(CLASSES):
+        both = np.concatenate([split.labelled[index], split.unlabelled[index]])
+        assert len(split.labelled[index]) == 20
+        assert sorted(both) == list(np.flatnonzero(index == LABELS))
+    again, other = (split_labelled(LABELS, NAMES, 0.4, seed) for seed in (3, 4))
+    assert all((a == b).all() for a, b in zip(split.labelled, again.labelled, strict=True))
+    assert any((a != b).any() for a, b in zip(split.labelled, other.labelled, strict=True))
+    assert split.mask(len(LABELS)).sum() == 20 * CLASSES
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_parts_come_from_the_right_images(name):
+    spec = SPECS[name]
+    split = split_labelled(LABELS, NAMES, 0.4, seed=0)
+    labelled = torch.from_numpy(split.mask(len(LABELS)))
+    batch, labels = sampler(spec).batch(0, 100), torch.from_numpy(LABELS)
+    assert labelled[batch.support].all()
+    assert labelled[batch.query].all()
+    assert not labelled[batch.unlabelled].any()
+    for index in range(100):
+        support, query, unlabelled = batch.support[index], batch.query[index], batch.unlabelled[index]
+        everything = torch.cat([support.flatten(), query, unlabelled])
+        assert len(everything.unique()) == len(everything), "no image twice in an episode"
+        classes = labels[support[:, 0]]
+        assert len(classes.unique()) == spec.ways
+        assert (labels[support] == classes[:, None]).all()
+        assert (labels[query] == classes[batch.query_labels[index]]).all()
+        own = batch.unlabelled_labels[index] >= 0
+        assert (labels[unlabelled[own]] == classes[batch.unlabelled_labels[index][own]]).all()
+        assert not np.isin(labels[unlabelled[~own]], classes).any()
+
+
+def test_sizes():
+    batch = sampler(SPECS["distractors"]).batch(0, 3)
+    assert batch.support.shape == (3, 5, 1)
+    assert batch.query.shape == batch.query_labels.shape == (3, 30)
+    assert batch.unlabelled.shape == batch.unlabelled_labels.shape == (3, 5 * 4 + 5 * 7)
+    assert (batch.unlabelled_labels == -1).sum(1).tolist() == [35] * 3
+    assert sampler(SPECS["no unlabelled"]).batch(0, 2).unlabelled.shape == (2, 0)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.sampled_from(sorted(SPECS)), st.integers(0, 10**6), st.integers(1, 40), st.integers(0, 2**32))
+def test_an_episode_is_the_same_in_whatever_batch(name, start, count, seed):
+    whole = sampler(SPECS[name], seed % 100).batch(start, count)
+    one = sampler(SPECS[name], seed % 100).batch(start + count - 1, 1)
+    for field, value in vars(one).items():
+        assert torch.equal(getattr(whole, field)[-1:], value)
+
+
+def test_seeds_give_different_episodes():
+    first, second = (
+        EpisodeSampler(split_labelled(LABELS, NAMES, 0.4, 0), SPECS["even"], s).batch(0, 5) for s in (0, 1)
+    )
+    assert not torch.equal(first.support, second.support)
+
+
+def test_classes_and_images_are_drawn_uniformly():
+    batch = sampler(SPECS["distractors"]).batch(0, 4000)
+    labels = torch.from_numpy(LABELS)
+    ways = labels[batch.support[:, :, 0]]
+    # Each class is in 5 of 14 episodes' ways, and at each place of the order in 1 of 14. Five standard errors.
+    for counts, chance in ((ways.flatten().bincount(), 5 / CLASSES), (ways[:, 0].bincount(), 1 / CLASSES)):
+        assert (counts / 4000 - chance).abs().max() < 5 * (chance * (1 - chance) / 4000) ** 0.5
+    supports = batch.support.flatten().bincount(minlength=len(LABELS))
+    drawn = supports[supports > 0]
+    assert len(drawn) == 20 * CLASSES, "every labelled image gets its turn as support"
+    expected = 4000 * 5 / (20 * CLASSES)
+    assert (drawn - expected).abs().max() < 5 * expected**0.5
+
+
+def test_realistic_episodes_fix_totals_only():
+    spec = SPECS["realistic"]
+    batch = sampler(spec).batch(0, 500)
+    labels = torch.from_numpy(LABELS)
+    distractor = batch.unlabelled_labels == -1
+    assert (distractor.sum(1) == 36).all()
+    counts = torch.stack([(batch.unlabelled_labels == way).sum(1) for way in range(4)], 1)  # (500, 4)
+    assert (counts.sum(1) == 24).all()
+    assert counts.max() <= 30, "no more than a class has"
+    assert (counts.float().std(1) > 3).float().mean() > 0.6, "uneven over the classes"
+    assert (counts.float().mean(0) - 6).abs().max() < 1, "but none is favoured"
+    kinds = [len(labels[row[mask]].unique()) for row, mask in zip(batch.unlabelled, distractor, strict=True)]
+    assert min(kinds) >= 7, "distractors come from all other classes"
+    spread = labels[batch.unlabelled[distractor]].bincount() / (500 * 36)
+    assert (spread - 1 / CLASSES).abs().max() < 0.02
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_realistic_extremes(share):
+    batch = sampler(EpisodeSpec(4, 1, 1, realistic_total=30, realistic_share=share)).batch(0, 3)
+    assert ((batch.unlabelled_labels == -1).float().mean(1) == share).all()
+
+
+def test_classes_of_unequal_size():
+    sizes = [30, 12, 25, 18, 40]
+    labels = np.repeat(np.arange(5), sizes)
+    split = split_labelled(labels, NAMES[:5], 0.5, 0)
+    batch = EpisodeSampler(split, EpisodeSpec(3, 1, 2, 5), 0).batch(0, 200)
+    assert batch.unlabelled.max() < sum(sizes)
+    assert (torch.from_numpy(labels)[batch.query.reshape(200, 3, 2)].diff(dim=-1) == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        (
+            EpisodeSpec(5, 18, 3, 4),
+            r"class 'class 0' has 20 labelled images, but 21 are needed \(18 support \+ 3 query\)",
+        ),
+        (EpisodeSpec(5, 1, 3, 31), "class 'class 0' has 30 unlabelled images, but 31 are needed"),
+        (EpisodeSpec(15, 1, 3, 4), "15 ways need 15 classes, but there are only 14"),
+        (EpisodeSpec(10, 1, 3, 4, 5, 4), "10 ways and 5 distractor classes need 15 classes, but there are only 14"),
+        (EpisodeSpec(4, 1, 3, realistic_total=200), "needs 200 unlabelled candidate images, but .* only 120"),
+    ],
+)
+def test_too_few_images_or_classes_are_said_in_a_sentence(spec, sentence):
+    with pytest.raises(TacitError, match=sentence):
+        sampler(spec)
+
+
+@pytest.mark.parametrize("wrong", [{"ways": 0}, {"shots": 0}, {"unlabelled": -1}, {"realistic_share": 1.5}])
+def test_impossible_specs_are_refused(wrong):
+    with pytest.raises(TacitError):
+        EpisodeSpec(**wrong)

@@ -1,0 +1,186 @@
+"""Training: learns, resumes to the same weights, and never overwrites another run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from tacit import TacitError
+from tacit.checkpoint import load_checkpoint
+from tacit.run import RunConfig, load_run
+from tacit.sampling import EpisodeSpec
+from tacit.training import Interrupted, learning_rate, train
+
+
+@pytest.fixture(scope="module")
+def config(blobs) -> RunConfig:
+    return RunConfig(
+        method="tac",
+        dataset="blobs",
+        fingerprint=blobs["train"].fingerprint(),
+        labelled_ratio=0.5,
+        channels=1,
+        image_size=28,
+        train=EpisodeSpec(4, 1, 2, 2),
+        validation=EpisodeSpec(4, 1, 3, 3),
+        episodes=13,
+        episodes_per_step=2,
+        validate_every=5,
+        validation_episodes=6,
+        seed=3,
+    )
+
+
+def run(config, folder, blobs, **options):
+    return train(config, folder, blobs["train"], blobs["val"], accelerator="cpu", **options)
+
+
+def everything(folder):
+    """All that a run leaves behind, but for wall-clock times: tensors, states, metrics, settings."""
+    tensors, state = load_checkpoint(folder / "checkpoint", "last")
+    best, best_state = load_checkpoint(folder / "checkpoint", "best")
+    texts = [(folder / name).read_text() for name in ("metrics.jsonl", "config.json")]
+    return {**tensors, **{f"best.{k}": v for k, v in best.items()}}, [state, best_state, *texts]
+
+
+def assert_same_run(first, second):
+    (tensors, texts), (other_tensors, other_texts) = everything(first), everything(second)
+    assert tensors.keys() == other_tensors.keys()
+    for name, value in tensors.items():
+        assert torch.equal(value, other_tensors[name]), f"{name} differs"
+    assert texts == other_texts
+
+
+@pytest.fixture(scope="module")
+def unbroken(config, blobs, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "unbroken"
+    run(config, folder, blobs)
+    return folder
+
+
+def test_run_folder(unbroken, config, blobs):
+    lines = [json.loads(line) for line in (unbroken / "metrics.jsonl").read_text().splitlines()]
+    assert [line["episode"] for line in lines] == [6, 10, 13], "after each 5 episodes, in steps of 2, and at the end"
+    assert all(0 < line["val_accuracy"] <= 100 and line["loss"] > 0 for line in lines)
+    masks = np.load(unbroken / "labelled.npz", allow_pickle=False)
+    assert masks["train"].sum() == masks["val"].sum() == 12 * 10
+    loaded, learner, state = load_run(unbroken)
+    assert loaded == config
+    assert state["best"] == max(line["val_accuracy"] for line in lines)
+    assert not learner.training
+
+
+def test_the_same_seed_gives_the_same_run_and_another_does_not(unbroken, config, blobs, tmp_path):
+    run(config, tmp_path / "again", blobs)
+    assert_same_run(unbroken, tmp_path / "again")
+    run(replace(config, seed=4), tmp_path / "other", blobs)
+    first, second = (load_checkpoint(folder / "checkpoint", "last")[0] for folder in (unbroken, tmp_path / "other"))
+    assert not torch.equal(first["model.method.references"], second["model.method.references"])
+
+
+class Killed(Exception):
+    pass
+
+
+@pytest.mark.parametrize("moment", [2, 6, 8, 12])
+def test_a_run_killed_without_warning_resumes_to_the_same_weights(unbroken, config, blobs, tmp_path, moment):
+    def kill(progress, _):
+        if progress.episode == moment:
+            raise Killed
+
+    with pytest.raises(Killed):
+        run(config, tmp_path / "run", blobs, observe=kill)
+    torch.manual_seed(999)  # whatever happened in between
+    run(config, tmp_path / "run", blobs, resume=True)
+    assert_same_run(unbroken, tmp_path / "run")
+
+
+def test_metrics_of_lost_episodes_and_torn_lines_are_dropped(unbroken, config, blobs, tmp_path):
+    def kill(progress, _):
+        if progress.episode == 10:
+            raise Killed
+
+    with pytest.raises(Killed):
+        run(config, tmp_path / "run", blobs, observe=kill)
+    with (tmp_path / "run" / "metrics.jsonl").open("a") as file:
+        file.write('{"episode": 11, "loss": 1}\n{"episode": 13, "lo')
+    run(config, tmp_path / "run", blobs, resume=True)
+    assert_same_run(unbroken, tmp_path / "run")
+
+
+def test_a_stop_request_saves_and_resumes(unbroken, config, blobs, tmp_path):
+    def interrupt(progress, _):
+        if progress.episode == 4:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(Interrupted):
+        run(config, tmp_path / "run", blobs, observe=interrupt)
+    _, state = load_checkpoint(tmp_path / "run" / "checkpoint", "last")
+    assert state["episode"] == 4
+    run(config, tmp_path / "run", blobs, resume=True)
+    assert_same_run(unbroken, tmp_path / "run")
+
+
+def test_resuming_a_finished_run_changes_nothing(unbroken, config, blobs):
+    before = everything(unbroken)
+    assert run(config, unbroken, blobs, resume=True).episode == 13
+    after = everything(unbroken)
+    assert before[1] == after[1]
+
+
+@pytest.mark.parametrize(
+    ("change", "resume", "sentence"),
+    [
+        ({}, False, "already holds this run: add --resume"),
+        ({"method": "pn"}, False, r"holds another run, which differs in method \(tac here, pn there\)"),
+        ({"method": "pn"}, True, "holds another run"),
+        ({"seed": 9}, True, r"differs in seed \(3 here, 9 there\)"),
+        ({"fingerprint": "x"}, True, "differs in fingerprint"),
+    ],
+)
+def test_another_run_is_never_overwritten(unbroken, config, blobs, change, resume, sentence):
+    before = everything(unbroken)[1]
+    with pytest.raises(TacitError, match=sentence):
+        run(replace(config, **change), unbroken, blobs, resume=resume)
+    assert everything(unbroken)[1] == before
+
+
+def test_a_folder_with_other_things_in_it_is_left_alone(config, blobs, tmp_path):
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(TacitError, match="not a run folder"):
+        run(config, tmp_path, blobs)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_a_damaged_checkpoint_is_one_sentence_and_stays(config, blobs, tmp_path):
+    run(replace(config, episodes=2), tmp_path / "run", blobs)
+    broken = next((tmp_path / "run" / "checkpoint").glob("last-*.safetensors"))
+    broken.write_bytes(broken.read_bytes()[:-10])
+    with pytest.raises(TacitError, match="is damaged"):
+        run(replace(config, episodes=2), tmp_path / "run", blobs, resume=True)
+    assert broken.exists()
+
+
+def test_schedule(config):
+    schedule = replace(config, episodes=100, learning_rate=1e-3, decay_at=0.8, decay=0.1)
+    assert learning_rate(schedule, 79) == 1e-3
+    assert learning_rate(schedule, 80) == pytest.approx(1e-4)
+
+
+def test_a_loss_that_is_not_a_number_is_said_in_a_sentence(config, blobs, tmp_path):
+    with pytest.raises(TacitError, match="lower --learning-rate"):
+        run(replace(config, method="pn", learning_rate=1e30, episodes=40), tmp_path / "run", blobs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["pn", "tapnet", "tac", "tacdap"])
+def test_training_learns(config, blobs, tmp_path, method):
+    """On patterns under noise: far above the 25 % of guessing after 100 episodes."""
+    settings = replace(config, method=method, episodes=100, episodes_per_step=1, validate_every=50)
+    assert run(settings, tmp_path / "run", blobs).best > 60
