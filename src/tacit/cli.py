@@ -65,11 +65,10 @@ def methods(as_json: JsonFlag = False) -> None:
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
-    table = Table("name", "in tables", "what it does", "options (--set NAME=VALUE)", box=None, header_style="bold")
     for row in rows:
         options = ", ".join(f"{name}={value}" for name, value in row["options"].items())
-        table.add_row(row["name"], row["title"], row["summary"], options)
-    console.print(table)
+        console.print(f"[bold]{row['name']}[/] ({row['title']})", highlight=False)
+        console.print(f"  {row['summary']}\n  [dim]--set {options}[/]", highlight=False, soft_wrap=True)
 
 
 @app.command()

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
-from scipy import stats
+from scipy.special import stdtrit
 from torch import Tensor, nn
 
 from .backbones import to_input
@@ -161,7 +161,7 @@ def summarise(tables: list[NDArray[np.float64]], iterations: int) -> Accuracy:
     intervals = (1.96 * errors).tolist()
     split_interval = None
     if len(means) > 1:
-        split_interval = float(stats.t.ppf(0.975, len(means) - 1) * means.std(ddof=1) / math.sqrt(len(means)))
+        split_interval = float(stdtrit(len(means) - 1, 0.975) * means.std(ddof=1) / math.sqrt(len(means)))
     return Accuracy(
         mean=float(values[:, column].mean()),
         interval=intervals[column],

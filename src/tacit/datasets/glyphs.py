@@ -39,7 +39,7 @@ SPLIT_SCRIPTS: dict[str, tuple[str, ...]] = {
 IMAGES_PER_CLASS = 100
 SIZE = 28
 SEED = 20190
-RECIPE = 1  # part of the cache's name: raise it with every change to what is drawn
+RECIPE = 2  # part of the cache's name: raise it with every change to what is drawn
 MIN_FACES = 4  # a letter that fewer faces draw is not used
 _CANVAS = 2 * SIZE  # letters are drawn at twice the size, then averaged
 _FONTS = Path(matplotlib.get_data_path(), "fonts", "ttf")
@@ -241,7 +241,7 @@ def _write(cache: Path, images: NDArray[np.uint8]) -> None:
                 file.write(hashlib.sha256(images.data).digest() + images.tobytes())
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(file.name, cache)
+            Path(folder, cache.name).replace(cache)
     except OSError as error:
         raise TacitError(f"cannot write {cache} ({error.strerror}): set TACIT_CACHE to another folder") from error
 
