@@ -242,6 +242,17 @@ def test_constant_projection_gives_no_gradient_to_support_and_unlabelled():
     assert unlabelled.grad is None
 
 
+def test_constant_soft_labels_still_teach_the_distractor_reference():
+    centroids, unlabelled, queries, references, extra = (tensor.requires_grad_() for tensor in episode())
+    result = F.tac(centroids, 1, unlabelled, queries, references, 1, extra, scale=0.1, grad_through_soft_labels=False)
+    grads = torch.autograd.grad(result.probabilities.square().sum(), [centroids, unlabelled, references, extra],
+                                allow_unused=True, retain_graph=True)  # fmt: skip
+    assert grads[:3] == (None, None, None)
+    assert grads[3].abs().sum() > 0
+    result.logits[-1].logsumexp(-1).sum().backward()
+    assert all(tensor.grad.abs().sum() > 0 for tensor in (centroids, unlabelled, queries, references, extra))
+
+
 def test_references_that_do_not_pair_up_are_named():
     with pytest.raises(TacitError, match=r"centroids of shape \(5, 8\) and references of shape \(4, 8\)"):
         F.error_vectors(torch.randn(5, 8), torch.randn(4, 8))

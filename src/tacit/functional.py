@@ -169,6 +169,7 @@ def tac(
     scale: float | Tensor = 1.0,
     *,
     grad_through_projection: bool = True,
+    grad_through_soft_labels: bool = True,
 ) -> TacResult:
     """Task-Adaptive Clustering: cluster the unlabelled points in M, refine the means, rebuild M, repeat.
 
@@ -184,6 +185,8 @@ def tac(
             classified in the space of the N real classes.
         scale: multiplies the squared distances in the soft labels.
         grad_through_projection: if False, every M is a constant in the backward pass.
+        grad_through_soft_labels: if False, the soft labels are constants in the backward pass, except to the distractor
+            reference, which has no other way to learn.
 
     Example:
         >>> c = torch.tensor([[4.0, 1.0, 0.0, 0.0], [1.0, 4.0, 0.0, 0.0]])
@@ -195,29 +198,35 @@ def tac(
     """
     ways = centroids.shape[-2]
     references = references.expand_as(centroids)
-    anchors = references  # (..., N or N + 1, D): the references of all clusters
     labelled, shots = centroids, torch.as_tensor(shots, dtype=centroids.dtype, device=centroids.device)
+    distractor = None
     if distractor_reference is not None and unlabelled.shape[-2] > 0:
-        one = (*centroids.shape[:-2], 1, centroids.shape[-1])
-        anchors = torch.cat([references, distractor_reference.expand(one)], dim=-2)
+        # One more pair: it starts at the mean of all unlabelled points, and no labelled point stands behind it.
         labelled = torch.cat([centroids, unlabelled.mean(-2, keepdim=True)], dim=-2)
-        shots = torch.cat([shots.expand(centroids.shape[:-1]), shots.new_zeros(one[:-1])], dim=-1)
+        shots = torch.nn.functional.pad(shots.expand(centroids.shape[:-1]), (0, 1))
+        distractor = distractor_reference.expand_as(labelled[..., :1, :])
 
-    def space(means: Tensor, pairs: int) -> Tensor:
+    def space(means: Tensor, references: Tensor) -> Tensor:
         with torch.set_grad_enabled(torch.is_grad_enabled() and grad_through_projection):
-            return null_basis(error_vectors(means[..., :pairs, :], anchors[..., :pairs, :]))
+            return null_basis(error_vectors(means, references))
+
+    def constant(tensor: Tensor) -> Tensor:
+        return tensor if grad_through_soft_labels else tensor.detach()
 
     means = labelled
-    classification = space(means, ways)
+    classification = space(means[..., :ways, :], references)
     logits, probabilities, history = [projected_logits(queries, references, classification)], [], [means]
     for _ in range(iterations):
-        clustering = classification if anchors is references else space(means, ways + 1)
-        probabilities.append(soft_labels(unlabelled, means, clustering, scale))
+        if distractor is None:
+            clustering = constant(classification)
+        else:
+            clustering = space(constant(means), torch.cat([constant(references), distractor], dim=-2))
+        probabilities.append(soft_labels(constant(unlabelled), constant(means), clustering, scale))
         means = refine(labelled, shots, unlabelled, probabilities[-1])
-        classification = space(means, ways)
+        classification = space(means[..., :ways, :], references)
         logits.append(projected_logits(queries, references, classification))
         history.append(means)
-    none = unlabelled.new_zeros((0, *unlabelled.shape[:-1], anchors.shape[-2]))
+    none = unlabelled.new_zeros((0, *unlabelled.shape[:-1], labelled.shape[-2]))
     return TacResult(
         logits=torch.stack(logits),
         probabilities=torch.stack(probabilities) if probabilities else none,

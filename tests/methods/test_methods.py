@@ -197,7 +197,7 @@ def test_distractor_pair_shapes_the_clustering_but_not_the_final_space():
 @pytest.mark.parametrize("name", PROJECTING)
 def test_gradient_through_the_projection_is_an_option(name):
     episode = make_episode(batch=(), ways=3, unlabelled=4, queries=2)
-    model = method(name, ways=3, grad_through_projection=True).train()
+    model = method(name, ways=3, grad_through_projection=True, grad_through_soft_labels=True).train()
 
     def loss(support, query, unlabelled):
         return model.loss(replace(episode, support=support, query=query, unlabelled=unlabelled))
@@ -226,7 +226,8 @@ def test_more_ways_than_references_is_said_in_a_sentence():
 
 def test_options():
     assert method_options("tac") == {
-        "train_iterations": 1, "iterations": 2, "grad_through_projection": True, "scale": 1.0,
+        "train_iterations": 1, "iterations": 2, "grad_through_projection": True,
+        "grad_through_soft_labels": False, "scale": 1.0, "cluster_scale": 1.0,
     }  # fmt: skip
     assert method_options("tapnet-semi")["train_iterations"] == 0
     with pytest.raises(TacitError, match="the method 'pn' has no option 'length_scale': choose from"):

@@ -12,7 +12,6 @@ import hashlib
 import os
 import string
 import sys
-import tempfile
 import unicodedata
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from rich.console import Console
 from rich.progress import track
 from scipy import ndimage
 
+from ..checkpoint import write_atomic
 from ..errors import TacitError
 from .base import DatasetSpec, ImageSet
 
@@ -209,7 +209,10 @@ def load(split: str, path: Path | None = None) -> ImageSet:
         silent = not sys.stderr.isatty()
         bar = track(classes, f"drawing glyphs ({split})", console=Console(stderr=True), transient=True, disable=silent)
         images = np.stack([draw(letter) for letter in bar]).reshape(shape)
-        _write(cache, images)
+        try:
+            write_atomic(cache, hashlib.sha256(images.data).digest() + images.tobytes())
+        except OSError as error:
+            raise TacitError(f"cannot write {cache} ({error.strerror}): set TACIT_CACHE to another folder") from error
     labels = np.repeat(np.arange(len(classes), dtype=np.int64), IMAGES_PER_CLASS)
     return ImageSet("glyphs", split, images, labels, tuple(unicodedata.name(letter) for letter in classes))
 
@@ -230,20 +233,6 @@ def _read(cache: Path, shape: tuple[int, ...]) -> NDArray[np.uint8] | None:
         return None
     sound = data.size == 32 + np.prod(shape) and hashlib.sha256(data[32:].data).digest() == data[:32].tobytes()
     return data[32:].reshape(shape) if sound else None
-
-
-def _write(cache: Path, images: NDArray[np.uint8]) -> None:
-    """Write under another name, then rename: whoever else reads or builds sees a whole file or none."""
-    try:
-        cache.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache.parent) as folder:
-            with Path(folder, cache.name).open("wb") as file:
-                file.write(hashlib.sha256(images.data).digest() + images.tobytes())
-                file.flush()
-                os.fsync(file.fileno())
-            Path(folder, cache.name).replace(cache)
-    except OSError as error:
-        raise TacitError(f"cannot write {cache} ({error.strerror}): set TACIT_CACHE to another folder") from error
 
 
 _SUMMARY = "letters of 11 scripts, 28 x 28 grey: 410 classes (247 / 68 / 95) of 100 images, drawn on first use"

@@ -81,7 +81,9 @@ def run_demo(out: Path, *, episodes: int = EPISODES, seed: int = 0, device: str 
             ),
             report.section(
                 "Accuracy against refinements",
-                report.picture(figures.accuracy_by_iteration(lines), "accuracy against the number of refinements"),
+                report.picture(
+                    figures.accuracy_by_iteration(lines), "accuracy against refinements", out / "refinements.png"
+                ),
                 report.paragraph("Zero refinements use the labelled images only."),
             ),
             report.section("One episode", *_episode_picture(out / "tac", images["test"], ratio, seed)),
@@ -163,7 +165,8 @@ def _episode_picture(folder: Path, test: ImageSet, ratio: float, seed: int) -> l
     one = type(episode)(**{name: value[0] for name, value in vars(episode).items()})
     names = [test.class_names[test.labels[first]].title() for first in index.support[0, :, 0].tolist()]
     spaces = figures.tac_spaces(learner.method, one, (1, 4))  # type: ignore[arg-type]
-    picture = report.picture(figures.tsne(spaces, one.unlabelled_labels, names, seed), "t-SNE of one episode")
+    figure = figures.tsne(spaces, one.unlabelled_labels, names, seed)
+    picture = report.picture(figure, "t-SNE of one episode", folder.parent / "episode.png")
     text = (
         f"The first test episode of seed {seed}: 1 labelled and {spec.unlabelled} unlabelled images of each class, by "
         "t-SNE. Coloured points lie in their own class's cluster (how many is written beside), grey ones in another's."

@@ -8,11 +8,13 @@ import platform
 from datetime import datetime, timezone
 from html import escape
 from io import BytesIO
+from pathlib import Path
 
 import torch
 from matplotlib.figure import Figure
 
 from .. import __version__
+from ..checkpoint import write_atomic
 from ..evaluation import Accuracy
 
 _STYLE = """
@@ -58,10 +60,11 @@ def accuracy_table(columns: list[str], rows: dict[str, list[Accuracy]], notes: d
     return f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table>"
 
 
-def picture(figure: Figure, description: str) -> str:
-    """The figure inside the page, as PNG."""
+def picture(figure: Figure, description: str, file: Path) -> str:
+    """The figure inside the page, as PNG; also kept as a file."""
     buffer = BytesIO()
     figure.savefig(buffer, format="png", dpi=130)
+    write_atomic(file, buffer.getvalue())
     content = base64.b64encode(buffer.getvalue()).decode()
     return f'<img alt="{escape(description)}" src="data:image/png;base64,{content}">'
 

@@ -19,6 +19,7 @@ class Method(nn.Module):
         dim: length of an embedding.
         ways: classes of a training episode.
         scale: multiplies every squared distance, in the logits and in the soft labels.
+        cluster_scale: multiplies it once more in the soft labels; below 1, points are shared out more evenly.
         train_iterations: refinements with the unlabelled set in training.
         iterations: refinements in evaluation; ``tacit evaluate`` chooses them on the validation classes.
 
@@ -33,16 +34,23 @@ class Method(nn.Module):
     iterative: ClassVar[bool] = True
 
     def __init__(
-        self, dim: int, ways: int, *, scale: float = 1.0, train_iterations: int = 1, iterations: int = 1
+        self,
+        dim: int,
+        ways: int,
+        *,
+        scale: float = 1.0,
+        cluster_scale: float = 1.0,
+        train_iterations: int = 1,
+        iterations: int = 1,
     ) -> None:
         super().__init__()
-        for name, value, least in (("dim", dim, 1), ("ways", ways, 1), ("train_iterations", train_iterations, 0),
-                                   ("iterations", iterations, 0)):  # fmt: skip
-            if value < least:
-                raise TacitError(f"{name} must be at least {least}, got {value}")
-        if not scale > 0:
-            raise TacitError(f"scale must be above 0, got {scale}")
+        for name, value in {"dim": dim, "ways": ways, "scale": scale, "cluster_scale": cluster_scale}.items():
+            if not value > 0:
+                raise TacitError(f"{name} must be above 0, got {value}")
+        if min(train_iterations, iterations) < 0:
+            raise TacitError(f"iterations must be at least 0, got {min(train_iterations, iterations)}")
         self.dim, self.ways, self.scale = dim, ways, scale
+        self.soft_scale = scale * cluster_scale
         self.train_iterations, self.iterations = train_iterations, iterations
 
     @property

@@ -34,7 +34,7 @@ class SoftKMeans(Method):
 
     def weights(self, unlabelled: Tensor, means: Tensor) -> Tensor:
         """How much each unlabelled point counts for each class: (..., U, D), (..., N, D) -> (..., U, N)."""
-        return F.soft_labels(unlabelled, means, None, self.scale).detach()
+        return F.soft_labels(unlabelled, means, None, self.soft_scale).detach()
 
 
 class SoftKMeansCluster(SoftKMeans):
@@ -57,7 +57,8 @@ class SoftKMeansCluster(SoftKMeans):
     def weights(self, unlabelled: Tensor, means: Tensor) -> Tensor:
         origin = torch.zeros_like(means[..., :1, :])
         # The learned scale needs true distances: a constant per point would not cancel between unequal scales.
-        distance = self.scale * F.projected_sqdist(unlabelled, torch.cat([means, origin], dim=-2), basis=None).detach()
+        distance = F.projected_sqdist(unlabelled, torch.cat([means, origin], dim=-2), basis=None)
+        distance = self.soft_scale * distance.detach()
         inside, outside = distance[..., :-1], distance[..., -1:] * torch.exp(-2 * self.log_length) + self.log_length
         return torch.softmax(-torch.cat([inside, outside], dim=-1), dim=-1)[..., :-1]
 

@@ -21,6 +21,8 @@ class TapNet(Method):
     Args:
         grad_through_projection: whether M is differentiated through, or a constant in the backward pass as in TapNet's
             public code. Constant, only queries and references get a gradient; differentiated learns much faster.
+        grad_through_soft_labels: whether the soft labels of unlabelled points are differentiated through. Without is
+            better early on; TACdap's distractor reference always learns through them.
 
     In training, class n of an episode gets reference n: classes come in random order, so any will do. In evaluation
     each class gets the reference that suits it, by an optimal assignment; there may be more references than classes
@@ -32,10 +34,18 @@ class TapNet(Method):
     iterative = False
 
     def __init__(
-        self, dim: int, ways: int, *, grad_through_projection: bool = True, train_iterations: int = 0, **options: Any
+        self,
+        dim: int,
+        ways: int,
+        *,
+        grad_through_projection: bool = True,
+        grad_through_soft_labels: bool = False,
+        train_iterations: int = 0,
+        **options: Any,
     ) -> None:
         super().__init__(dim, ways, train_iterations=train_iterations, **options)
         self.grad_through_projection = grad_through_projection
+        self.grad_through_soft_labels = grad_through_soft_labels
         self.references = nn.Parameter(torch.randn(ways, dim) / dim**0.5)
         self.distractor_reference: Tensor | None
         self.register_parameter("distractor_reference", None)
@@ -53,8 +63,9 @@ class TapNet(Method):
             self.class_references(episode.centroids),
             iterations,
             distractor_reference=self.distractor_reference,
-            scale=self.scale,
+            scale=self.soft_scale,
             grad_through_projection=self.grad_through_projection,
+            grad_through_soft_labels=self.grad_through_soft_labels,
         )
 
     def class_references(self, centroids: Tensor) -> Tensor:
@@ -97,7 +108,8 @@ class TapNetSoftClustering(TapNet):
             logits.append(spaces.logits[0])
             history.append(means)
             if iteration < iterations:
-                soft.append(F.soft_labels(episode.unlabelled, means, None, self.scale))
+                labels = F.soft_labels(episode.unlabelled, means, None, self.soft_scale)
+                soft.append(labels if self.grad_through_soft_labels else labels.detach())
                 means = F.refine(episode.centroids, episode.shots, episode.unlabelled, soft[-1])
         none = episode.unlabelled.new_zeros((0, *episode.unlabelled.shape[:-1], episode.ways))
         return F.TacResult(torch.stack(logits), torch.stack(soft) if soft else none, torch.stack(history))
