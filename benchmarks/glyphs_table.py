@@ -14,8 +14,10 @@ import json
 import os
 import subprocess
 import sys
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Lock
 
 EPISODES = 500
 COMMON = ["--dataset", "glyphs", "--shots", "1", "--ways", "20", "--queries", "5", "--unlabelled", "5",
@@ -44,6 +46,9 @@ ROWS: dict[str, tuple[str, list[str], str, bool]] = {
 }  # fmt: skip
 
 
+LOCKS: defaultdict[Path, Lock] = defaultdict(Lock)
+
+
 def tacit(*arguments: str) -> str:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # one process per core beats one process on all
     command = [sys.executable, "-m", "tacit", *arguments]
@@ -54,7 +59,8 @@ def cell(out: Path, row: str, distractors: bool, splits: int, episodes: int) -> 
     method, options, evaluated_as, trained_twice = ROWS[row]
     folder = out / "-".join([method, *options[1::2][1:], *(["distractors"] if distractors and trained_twice else [])])
     extra = ["--distractors"] if distractors and trained_twice else []
-    tacit("train", "--method", method, *COMMON, *options, *extra, "--out", str(folder), "--resume")
+    with LOCKS[folder]:  # several rows may want the same model
+        tacit("train", "--method", method, *COMMON, *options, *extra, "--out", str(folder), "--resume")
     result = json.loads(
         tacit("evaluate", str(folder), "--method", evaluated_as, "--splits", str(splits), "--episodes", str(episodes),
               "--json", *(["--distractors"] if distractors else []))
