@@ -13,9 +13,10 @@ import torch
 
 from tacit import TacitError
 from tacit.checkpoint import load_checkpoint
+from tacit.errors import Interrupted
 from tacit.run import RunConfig, load_run
 from tacit.sampling import EpisodeSpec
-from tacit.training import Interrupted, learning_rate, train
+from tacit.training import learning_rate, train
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from . import __version__
-from .errors import TacitError
+from .errors import Interrupted, TacitError
 from .machine import keep_memory
 from .progress import messages, progress_bar, training_bar
 
@@ -35,6 +35,10 @@ console = Console()
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
 Seed = Annotated[int, typer.Option(min=0, help="Fixes every random choice.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps. auto takes what is there.")]
+Realistic = Annotated[
+    float | None,
+    typer.Option(metavar="SHARE", help="Uneven unlabelled set as large as with --distractors, of which SHARE are."),
+]
 DataPath = Annotated[Path | None, typer.Option("--data", help="Where the data set's files are; not for embedded data.")]
 
 
@@ -110,7 +114,9 @@ def train(
     distractors: Annotated[
         bool, typer.Option(help="Add as many distractor classes as ways to the unlabelled set.")
     ] = False,
-    test_queries: Annotated[int, typer.Option(min=1, help="Queries per class in validation and evaluation.")] = 15,
+    realistic: Realistic = None,
+    test_ways: Annotated[int, typer.Option(min=2, help="Classes of an episode in validation and evaluation.")] = 5,
+    test_queries: Annotated[int, typer.Option(min=1, help="Queries per class there.")] = 15,
     test_unlabelled: Annotated[int, typer.Option(min=0, help="Unlabelled images per class there.")] = 20,
     episodes: Annotated[int, typer.Option(min=1, help="Training episodes in all.")] = 2000,
     episodes_per_step: Annotated[int, typer.Option(min=1, help="Episodes that share a step of the optimiser.")] = 1,
@@ -124,7 +130,7 @@ def train(
     ] = False,
     settings: Annotated[list[str] | None, typer.Option("--set", help="Method option NAME=VALUE; repeatable.")] = None,
     validate_every: Annotated[int, typer.Option(min=1, help="Episodes between validations.")] = 500,
-    validation_episodes: Annotated[int, typer.Option(min=1, help="Episodes of a validation (5-way).")] = 200,
+    validation_episodes: Annotated[int, typer.Option(min=1, help="Episodes of a validation.")] = 200,
     seed: Seed = 0,
     resume: Annotated[bool, typer.Option(help="Continue a stopped run to the weights it would have had.")] = False,
     device: Device = "auto",
@@ -139,7 +145,6 @@ def train(
     from .datasets import dataset_spec, load_dataset
     from .methods import build_method, method_options
     from .run import RunConfig
-    from .training import Interrupted
     from .training import train as run_training
 
     keep_memory()
@@ -159,8 +164,8 @@ def train(
         channels=train_images.channels,
         image_size=train_images.image_size,
         backbone_options={"average_pool": True} if average_pool else {},
-        train=_spec(ways, shots, queries, unlabelled, distractors),
-        validation=_spec(5, shots, test_queries, test_unlabelled, distractors),
+        train=_spec(ways, shots, queries, unlabelled, distractors, realistic),
+        validation=_spec(test_ways, shots, test_queries, test_unlabelled, distractors, realistic),
         episodes=episodes,
         episodes_per_step=episodes_per_step,
         learning_rate=learning_rate,
@@ -169,14 +174,10 @@ def train(
         validation_episodes=validation_episodes,
         seed=seed,
     )
-    try:
-        with training_bar(f"training {method}", config) as observe:
-            progress = run_training(
-                config, out, train_images, validation_images, resume=resume, accelerator=device, observe=observe
-            )
-    except Interrupted:
-        messages.print(f"Stopped and saved in {out}. To go on: run the same command with --resume.")
-        raise typer.Exit(130) from None
+    with training_bar(f"training {method}", config) as observe:
+        progress = run_training(
+            config, out, train_images, validation_images, resume=resume, accelerator=device, observe=observe
+        )
     if as_json:
         typer.echo(json.dumps({"run": str(out), "config": config.to_json(), **asdict(progress)}, indent=2))
     else:
@@ -201,10 +202,7 @@ def evaluate(
         int | None, typer.Option(min=0, help="Unlabelled images per class; as in validation.")
     ] = None,
     distractors: Annotated[bool, typer.Option(help="Add as many distractor classes as ways.")] = False,
-    realistic: Annotated[
-        float | None,
-        typer.Option(metavar="SHARE", help="Uneven unlabelled set of the same total with this share of distractors."),
-    ] = None,
+    realistic: Realistic = None,
     splits: Annotated[int, typer.Option(min=1, help="Random labelled/unlabelled splits.")] = 10,
     episodes: Annotated[int, typer.Option(min=1, help="Test episodes per split.")] = 3000,
     iterations: Annotated[
@@ -225,17 +223,13 @@ def evaluate(
 
     keep_memory()
     _check_device(device)
-    if distractors and realistic is not None:
-        raise TacitError("--distractors and --realistic exclude each other: the share already counts the distractors")
     wanted = None if iterations == "auto" else _whole_number(iterations, "--iterations")
     results = []
     for run in runs:
         config = read_config(run)
         base = config.validation
         ways_, unlabelled_ = ways or base.ways, base.unlabelled if unlabelled is None else unlabelled
-        spec = _spec(ways_, shots or base.shots, queries or base.queries, unlabelled_, distractors)
-        if realistic is not None:
-            spec = replace(spec, realistic_total=2 * ways_ * unlabelled_, realistic_share=realistic)
+        spec = _spec(ways_, shots or base.shots, queries or base.queries, unlabelled_, distractors, realistic)
         protocol = Protocol(spec, config.labelled_ratio, splits, episodes, seed)
         with progress_bar() as bar:
             results.append(
@@ -275,7 +269,8 @@ def demo(
 
     keep_memory()
     _check_device(device)
-    result = run_demo(out, episodes=episodes or EPISODES, seed=seed, device=device)
+    to = messages if as_json else console
+    result = run_demo(out, episodes=episodes or EPISODES, seed=seed, device=device, console=to)
     if as_json:
         typer.echo(json.dumps(result, indent=2))
 
@@ -285,16 +280,35 @@ def main() -> None:
     try:
         app()
     except TacitError as error:
-        messages.print(f"[bold red]tacit:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
+        _say(str(error))
         sys.exit(2)
+    except Interrupted as stop:
+        again = " with --resume" if "--resume" not in sys.argv and "train" in sys.argv else ""
+        _say(f"{stop}; to go on, run the same command{again}")
+        sys.exit(130)
+    except OSError as error:  # a full disk, a folder that may not be written
+        _say(f"{error.strerror or error}: {error.filename}" if error.filename else str(error))
+        sys.exit(2 if isinstance(error, PermissionError | FileExistsError | NotADirectoryError) else 1)
 
 
-def _spec(ways: int, shots: int, queries: int, unlabelled: int, distractors: bool) -> EpisodeSpec:
-    """An even episode; distractors are as many classes again, with as many images each."""
+def _say(sentence: str) -> None:
+    messages.print(f"[bold red]tacit:[/] {escape(sentence)}", soft_wrap=True, highlight=False)
+
+
+def _spec(
+    ways: int, shots: int, queries: int, unlabelled: int, distractors: bool, realistic: float | None
+) -> EpisodeSpec:
+    """An even episode, or a realistic one; distractors are as many classes again, with as many images each."""
     from .sampling import EpisodeSpec
 
-    extra = (ways, unlabelled) if distractors and unlabelled else (0, 0)
-    return EpisodeSpec(ways, shots, queries, unlabelled, *extra)
+    if distractors and realistic is not None:
+        raise TacitError("--distractors and --realistic exclude each other: the share already counts the distractors")
+    spec = EpisodeSpec(ways, shots, queries, unlabelled)
+    if distractors and unlabelled:
+        return replace(spec, distractor_ways=ways, distractors=unlabelled)
+    if realistic is not None and unlabelled:
+        return replace(spec, realistic_total=2 * ways * unlabelled, realistic_share=realistic)
+    return spec
 
 
 def _check_device(device: str) -> None:

@@ -1,4 +1,4 @@
-"""The one error a user can cause."""
+"""The one error a user can cause, and the one wish."""
 
 
 class TacitError(ValueError):
@@ -6,3 +6,7 @@ class TacitError(ValueError):
 
     The command line prints the sentence without a traceback and exits with 2.
     """
+
+
+class Interrupted(Exception):  # noqa: N818 - not an error
+    """Ctrl-C or SIGTERM: the work was asked to stop and has saved itself."""

@@ -121,8 +121,8 @@ def episode_accuracies(
         for start in range(0, episodes, batch):
             episode = sampler.batch(start, min(batch, episodes - start)).to(vectors.device)
             logits = method.trajectory(episode.map_images(lambda index: vectors[index]), iterations)
-            correct = (logits.argmax(-1) == episode.query_labels).double().mean(-1)  # (iterations + 1, batch)
-            rows.append(100 * correct.T.cpu().numpy())
+            correct = (logits.argmax(-1) == episode.query_labels).cpu()  # (iterations + 1, batch, queries)
+            rows.append(100 * correct.double().mean(-1).T.numpy())
             if progress:
                 progress(len(rows[-1]))
     return np.concatenate(rows)

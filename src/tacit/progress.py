@@ -62,4 +62,5 @@ def _layout() -> Progress:
         TimeRemainingColumn(),
         console=messages,
         transient=True,
+        disable=not messages.is_terminal,
     )

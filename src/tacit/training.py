@@ -26,7 +26,7 @@ from torch.optim import Adam, Optimizer
 
 from .checkpoint import load_checkpoint, save_checkpoint, write_atomic, write_json
 from .datasets import ImageSet
-from .errors import TacitError
+from .errors import Interrupted, TacitError
 from .evaluation import Accuracy, embed_used, episode_accuracies, summarise
 from .run import Learner, RunConfig, build_learner, load_model, read_config
 from .sampling import EpisodeSampler, LabelledSplit, split_labelled
@@ -52,10 +52,6 @@ class Progress:
 
 
 Observer = Callable[[Progress, Accuracy | None], None]  # called after each step; with the accuracy after a validation
-
-
-class Interrupted(Exception):  # noqa: N818 - not an error
-    """The run was asked to stop and has saved itself."""
 
 
 def train(
@@ -121,7 +117,7 @@ def train(
                 observe(progress, accuracy)
             if stop.is_set() and progress.episode < config.episodes:
                 _save(folder, "last", learner, optimizer, progress)
-                raise Interrupted
+                raise Interrupted(f"stopped after {progress.episode} of {config.episodes} episodes, saved in {folder}")
     return progress
 
 

@@ -123,6 +123,6 @@ def assign_references(centroids: Tensor, references: Tensor) -> Tensor:
     """
     unit = torch.nn.functional.normalize
     match = unit(centroids, dim=-1) @ unit(F.modified_references(references), dim=-1).mT  # |e|^2 = 2 - 2 match
-    flat = match.flatten(0, -3).double().cpu().numpy() if match.dim() > 2 else match[None].double().cpu().numpy()
-    chosen = np.stack([linear_sum_assignment(table, maximize=True)[1] for table in flat])
+    tables = match.cpu().double().numpy().reshape(-1, *match.shape[-2:])
+    chosen = np.stack([linear_sum_assignment(table, maximize=True)[1] for table in tables])
     return torch.from_numpy(chosen).to(centroids.device).reshape(centroids.shape[:-1])
