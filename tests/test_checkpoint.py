@@ -76,11 +76,12 @@ def break_bytes(path, position=100):
         lambda folder: (folder / "last.json").write_text("{"),
         lambda folder: (folder / "last.json").write_text("[]"),
         lambda folder: (folder / "last.json").write_text('{"tensors": "../../etc/passwd", "sha256": "", "state": {}}'),
+        lambda folder: (folder / "last.json").write_text((folder / "last.json").read_text().replace("3", "4")),
         lambda folder: (folder / "last.json").unlink(),
     ],
 )
 def test_damage_is_one_sentence(tmp_path, damage):
-    save_checkpoint(tmp_path, "last", TENSORS, {})
+    save_checkpoint(tmp_path, "last", TENSORS, {"episode": 3})
     damage(tmp_path)
     with pytest.raises(TacitError) as error:
         load_checkpoint(tmp_path, "last")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -83,7 +84,7 @@ def test_train_json(tmp_path):
     assert out["config"]["options"] == {"scale": 0.5, "grad_through_projection": True}
     assert out["config"]["train"]["distractor_ways"] == 5
     assert {path.name for path in (tmp_path / "run").iterdir()} == {
-        "config.json", "metrics.jsonl", "labelled.npz", "checkpoint",
+        "config.json", "metrics.jsonl", "labelled.npz", "checkpoint", ".lock",
     }  # fmt: skip
 
 
@@ -133,6 +134,9 @@ def test_bad_words(tmp_path):
         "train", "--method", "pn", "--dataset", "imagenet", *out
     )
     assert "no such file or folder: nowhere" in bad("train", "--method", "pn", "--data", "nowhere", *out)
+    assert "embedded and reads no files" in bad("train", "--method", "pn", "--data", tmp_path, *out)
+    assert "must be a number above 0" in bad("train", "--method", "pn", "--set", "scale=nan", *out)
+    assert "must be a number above 0" in bad("train", "--method", "pn", "--learning-rate", "nan", *out)
     assert "unknown device 'tpu'" in bad("train", "--method", "pn", "--device", "tpu", *out)
     assert "--set colour=3" in bad("train", "--method", "pn", "--set", "colour=3", *out)
     assert "takes a value like 1.0, got 'big'" in bad("train", "--method", "pn", "--set", "scale=big", *out)
@@ -156,6 +160,10 @@ def test_bad_evaluations(runs, tmp_path):
     assert "is not a run folder" in bad("evaluate", tmp_path)
     assert "is not a run folder" in bad("evaluate", tmp_path / "missing")
     assert "does not learn what 'tac' needs" in bad("evaluate", runs / "pn", "--method", "tac")
+    (tmp_path / "odd").mkdir()
+    settings = json.loads((runs / "pn" / "config.json").read_text())
+    (tmp_path / "odd" / "config.json").write_text(json.dumps({**settings, "image_size": "28"}))
+    assert "image_size should be int" in bad("evaluate", tmp_path / "odd")
     assert "6 ways need as many references" in bad("evaluate", runs / "tapnet", "--ways", 6)
     assert "--iterations takes a whole number" in bad("evaluate", runs / "tapnet", "--iterations", "many")
     assert "between 0 and 1" in bad("evaluate", runs / "tapnet", "--realistic", "7")
@@ -206,21 +214,22 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="SIGKILL is a POSIX signal")
 def test_a_run_killed_ten_times_ends_as_the_unbroken_one(tmp_path):
-    arguments = ["train", "--method", "tac", "--episodes", "60", *SMALL]
+    arguments = ["train", "--method", "tac", "--episodes", "600", *SMALL]
     good(*arguments, "--out", tmp_path / "unbroken")
     command = [sys.executable, "-m", "tacit", *arguments, "--out", str(tmp_path / "killed"), "--resume"]
-    chance, kills = random.Random(0), 0
-    while kills < 10:
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        time.sleep(chance.uniform(0.5, 7.0))
-        if process.poll() is None:
-            kills += 1
-        elif kills >= 10 or process.returncode == 0:
+    chance, moments = random.Random(0), []
+    while len(moments) < 10:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            assert process.wait(timeout=chance.uniform(0.5, 12.0)) == 0, "it may finish, but never fail"
             break
         process.kill()
         process.wait()
+        moments.append(_episode(tmp_path / "killed"))
     good(*arguments, "--out", tmp_path / "killed", "--resume")
-    assert kills >= 3, "the run must have been hit"
+    print("killed with so many episodes saved:", moments)
+    assert len(moments) == 10, "all ten kills must hit before the run is done"
+    assert len(set(moments)) > 2, "and not all before its first checkpoint"
     for name in ("last", "best"):
         (tensors, state), (others, other_state) = (
             load_checkpoint(tmp_path / folder / "checkpoint", name) for folder in ("unbroken", "killed")
@@ -240,6 +249,12 @@ def test_demo(tmp_path):
     assert report.count("data:image/png;base64,") == 2
     assert "±" in report
     assert "http" not in report.replace("http-equiv", ""), "nothing is fetched from elsewhere"
+
+
+def _episode(run: Path) -> int:
+    return (
+        load_checkpoint(run / "checkpoint", "last")[1]["episode"] if (run / "checkpoint" / "last.json").exists() else 0
+    )
 
 
 def _wait_for(path: Path, seconds: float = 120) -> None:

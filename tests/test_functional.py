@@ -56,6 +56,8 @@ def test_projected_distances_equal_those_in_an_explicit_svd_null_space(case):
     centroids, references, points, targets = case
     errors = F.error_vectors(centroids, references)
     ours = F.projected_sqdist(points, targets, F.null_basis(errors))
+    # Relative to the distance before projection: where M has few dimensions left, a projected distance can be next to
+    # nothing, and float32 cannot know it better than to its digits of what was there before.
     full = torch.cdist(points.double(), targets.double()).square()
     difference = (ours.double() - explicit_sqdist(points, targets, errors)).abs() / full
     assert difference.max() <= TOLERANCE[points.dtype]
@@ -97,6 +99,15 @@ def test_logits_are_distances_up_to_a_constant_per_point():
     basis = F.null_basis(errors)
     sums = F.projected_logits(points, targets, basis) + F.projected_sqdist(points, targets, basis)
     torch.testing.assert_close(sums, sums[..., :1].expand_as(sums), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("offset", [0.0, 5.0, 50.0])
+def test_a_mean_that_all_vectors_share_does_not_eat_the_digits(offset):
+    generator = torch.Generator().manual_seed(0)
+    points, targets = (torch.randn(n, 1600, generator=generator, dtype=torch.float64) / 4 for n in (20, 5))
+    exact = torch.softmax(-torch.cdist(points, targets).square(), -1)
+    ours = torch.softmax(F.projected_logits((points + offset).float(), (targets + offset).float(), None), -1)
+    assert (ours - exact).abs().max() < 0.02
 
 
 def test_nothing_of_size_d_by_d_is_needed():

@@ -13,7 +13,7 @@ import torch
 
 from tacit import TacitError
 from tacit.checkpoint import load_checkpoint
-from tacit.errors import Interrupted
+from tacit.errors import Interrupted, JobFailed
 from tacit.run import RunConfig, load_run
 from tacit.sampling import EpisodeSpec
 from tacit.training import learning_rate, train
@@ -174,9 +174,33 @@ def test_schedule(config):
     assert learning_rate(schedule, 80) == pytest.approx(1e-4)
 
 
-def test_a_loss_that_is_not_a_number_is_said_in_a_sentence(config, blobs, tmp_path):
-    with pytest.raises(TacitError, match="lower --learning-rate"):
-        run(replace(config, method="pn", learning_rate=1e30, episodes=40), tmp_path / "run", blobs)
+@pytest.mark.parametrize("method", ["pn", "tac"])
+def test_numbers_that_run_away_end_in_a_sentence(config, blobs, tmp_path, method):
+    with pytest.raises(JobFailed, match="training diverged after .* lower --learning-rate"):
+        run(replace(config, method=method, learning_rate=1e30, episodes=40), tmp_path / "run", blobs)
+
+
+def test_two_processes_do_not_train_in_one_folder(config, blobs, tmp_path):
+    def second(progress, _):
+        if progress.episode == 2:
+            run(config, tmp_path / "run", blobs, resume=True)
+
+    with pytest.raises(TacitError, match="another process is training"):
+        run(config, tmp_path / "run", blobs, observe=second)
+
+
+def test_half_written_files_of_a_killed_run_are_no_obstacle(unbroken, config, blobs, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".config.json.x7.part").write_text("{")
+    run(config, tmp_path / "run", blobs)
+    assert_same_run(unbroken, tmp_path / "run")
+    assert not list((tmp_path / "run").rglob("*.part"))
+
+
+def test_too_few_references_for_validation_are_noticed_before_training(config, blobs, tmp_path):
+    with pytest.raises(TacitError, match="train it with --ways 6"):
+        run(replace(config, validation=EpisodeSpec(6, 1, 3, 3)), tmp_path / "run", blobs)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow

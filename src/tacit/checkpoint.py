@@ -31,7 +31,8 @@ def write_atomic(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)  # mkstemp's files are private; ours are as any other
+        os.umask(mask := os.umask(0))
+        Path(temporary).chmod(0o666 & ~mask)  # mkstemp's files are private; ours are as any other
         Path(temporary).replace(path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
@@ -61,7 +62,7 @@ def read_json(path: Path) -> Any:
 def save_checkpoint(folder: Path, name: str, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
     """Write checkpoint ``name`` (tensors and a JSON state) so that a kill at any moment leaves a whole one."""
     content = tensors_to_bytes({key: value.detach().cpu().contiguous() for key, value in tensors.items()})
-    digest = hashlib.sha256(content).hexdigest()
+    digest = _digest(content, state)
     file = f"{name}-{digest[:12]}.safetensors"
     write_atomic(folder / file, content)
     write_json(folder / f"{name}.json", {"tensors": file, "sha256": digest, "state": state})
@@ -79,9 +80,13 @@ def load_checkpoint(folder: Path, name: str) -> tuple[dict[str, Tensor], dict[st
         content = path.read_bytes()
     except (KeyError, TypeError, OSError) as error:
         raise TacitError(f"the checkpoint {folder / name}.json is damaged or its tensors are missing") from error
-    if hashlib.sha256(content).hexdigest() != digest:
+    if _digest(content, state) != digest:
         raise TacitError(f"the checkpoint {path} is damaged: its contents do not match its checksum")
     try:
         return tensors_from_bytes(content), state
     except SafetensorError as error:
         raise TacitError(f"the checkpoint {path} is damaged: {error}") from error
+
+
+def _digest(content: bytes, state: dict[str, Any]) -> str:
+    return hashlib.sha256(content + json.dumps(state, sort_keys=True).encode()).hexdigest()

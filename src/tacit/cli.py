@@ -21,7 +21,7 @@ from .progress import messages, progress_bar, training_bar
 if TYPE_CHECKING:
     from .sampling import EpisodeSpec
 
-# The heavy imports (torch and what needs it) are inside the commands, so that --help answers at once.
+# Lightning and matplotlib take seconds to import: commands import what they need, so that --help need not wait.
 
 app = typer.Typer(
     help="Tell image classes apart from a handful of labels and a heap of unlabelled images.",
@@ -33,7 +33,7 @@ app = typer.Typer(
 console = Console()
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
-Seed = Annotated[int, typer.Option(min=0, help="Fixes every random choice.")]
+Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Fixes every random choice.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps. auto takes what is there.")]
 Realistic = Annotated[
     float | None,
@@ -183,7 +183,9 @@ def train(
     else:
         console.print(
             f"{method}: {progress.episode} episodes; best validation accuracy {progress.best:.2f} % "
-            f"at episode {progress.best_episode}. Next: tacit evaluate {out}"
+            f"at episode {progress.best_episode}. Next: tacit evaluate {escape(str(out))}",
+            highlight=False,
+            soft_wrap=True,
         )
 
 
@@ -241,17 +243,18 @@ def evaluate(
     if as_json:
         typer.echo(json.dumps(results if len(results) > 1 else results[0], indent=2))
         return
-    table = Table(
-        "run", "method", "accuracy (%)", "iterations", "trained on", "episodes/s", box=None, header_style="bold"
-    )
-    for result in results:
-        table.add_row(
-            result["run"], result["title"], f"{result['mean']:.2f} ± {result['interval']:.2f}",
-            str(result["iterations"]), f"{result['trained']['episodes']} episodes",
-            f"{result['episodes_per_second']:.0f}",
-        )  # fmt: skip
-    console.print(table)
-    console.print(results[0]["protocol"]["description"] + "; ± is the 95 % interval over episodes.", highlight=False)
+    for description in dict.fromkeys(result["protocol"]["description"] for result in results):
+        table = Table("run", "method", "accuracy (%)", "iterations", "trained on", "episodes/s", box=None)
+        for result in results:
+            if result["protocol"]["description"] == description:
+                interval = "unknown" if result["interval"] is None else f"{result['interval']:.2f}"
+                table.add_row(
+                    escape(result["run"]), result["title"], f"{result['mean']:.2f} ± {interval}",
+                    str(result["iterations"]), f"{result['trained']['episodes']} episodes",
+                    f"{result['episodes_per_second']:.0f}",
+                )  # fmt: skip
+        console.print(table)
+        console.print(f"{description}; ± is the 95 % interval over episodes.", highlight=False)
 
 
 @app.command()
@@ -281,7 +284,7 @@ def main() -> None:
         app()
     except TacitError as error:
         _say(str(error))
-        sys.exit(2)
+        sys.exit(error.exit_code)
     except Interrupted as stop:
         again = " with --resume" if "--resume" not in sys.argv and "train" in sys.argv else ""
         _say(f"{stop}; to go on, run the same command{again}")

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -176,10 +176,13 @@ def summarise(tables: list[NDArray[np.float64]], iterations: int) -> Accuracy:
 
 def choose_iterations(method: Method, vectors: Tensor, images: ImageSet, protocol: Protocol) -> int:
     """The number of refinements, from 1 to 5, that is best on validation classes; 0 for a method that has none."""
-    if not method.iterative:
-        return 0
     choice = evaluate(method, vectors, images, replace(protocol, splits=1, episodes=CHOICE_EPISODES), MOST_ITERATIONS)
-    return 1 + int(np.argmax(choice.by_iteration[1:]))
+    return best_iterations(choice.by_iteration)
+
+
+def best_iterations(by_iteration: Sequence[float] | NDArray[np.float64]) -> int:
+    """The best number of refinements but 0: a method with unlabelled images must use them. 0 where there are none."""
+    return 1 + int(np.argmax(by_iteration[1:])) if len(by_iteration) > 1 else 0
 
 
 def embed_used(backbone: nn.Module, images: ImageSet, sampler: EpisodeSampler, episodes: int) -> Tensor:
@@ -221,8 +224,8 @@ def evaluate_run(
     started = time.perf_counter()
     tick = bar or (lambda what, total: lambda done: None)
     chosen_on = None
-    if iterations is None and not learner.method.iterative:
-        iterations = 0
+    if iterations is None:
+        iterations = config.options.get("iterations") if learner.method.iterative else 0
     if iterations is None:
         validation = load_images(config, "val", data)
         found = embed(learner.backbone, validation.images, progress=tick("embedding", len(validation.images)))
@@ -244,12 +247,14 @@ def evaluate_run(
         "seed": protocol.seed,
         "n": accuracy.episodes,
         **asdict(accuracy),
+        "interval": None if math.isnan(accuracy.interval) else accuracy.interval,
+        "intervals": None if math.isnan(accuracy.interval) else accuracy.intervals,
         "iterations_chosen_on": chosen_on,
         "trained": {
             "method": config.method,
-            "episodes": config.episodes,
+            "episodes": state["episode"],
+            "episodes_planned": config.episodes,
             "spec": config.train.to_json(),
-            "best_episode": state["best_episode"],
             "val_accuracy": state["best"],
             "seed": config.seed,
         },

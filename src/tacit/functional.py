@@ -126,8 +126,11 @@ def projected_logits(points: Tensor, targets: Tensor, basis: Tensor | None) -> T
 
     The constant cancels in a softmax and in an argmax over targets.
     """
-    projected = _project(targets, basis)
-    return 2 * points @ projected.mT - projected.square().sum(-1).unsqueeze(-2)
+    # Around the targets' mean m: |P(z - m) - P(w - m)|^2 up to |P(z - m)|^2. A mean that all vectors share, which real
+    # embeddings have, would otherwise eat the digits of the differences. The points themselves need not be shifted.
+    mean = targets.mean(-2, keepdim=True)
+    projected = _project(targets - mean, basis)
+    return 2 * points @ projected.mT - (projected * (projected + 2 * mean)).sum(-1).unsqueeze(-2)
 
 
 def soft_labels(unlabelled: Tensor, centroids: Tensor, basis: Tensor | None, scale: float | Tensor = 1.0) -> Tensor:
@@ -255,7 +258,7 @@ def _thin_svd(errors: Tensor) -> tuple[Tensor, Tensor]:
     tolerance = torch.finfo(errors.dtype).eps * max(ways, dim)
     # Apple's GPU has no float64; the matrices are small enough to go to the processor and back.
     device = torch.device("cpu") if errors.device.type == "mps" else errors.device
-    wide = errors.to(device, torch.float64)
+    wide = errors.to(device).to(torch.float64)
     if errors.dtype == torch.float64:
         left, sigma, _ = torch.linalg.svd(wide, full_matrices=False)  # (..., N, min(N, D))
     else:

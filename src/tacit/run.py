@@ -6,6 +6,7 @@ A run folder holds ``config.json``, ``labelled.npz`` (which images counted as la
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,11 @@ from .episode import Episode
 from .errors import TacitError
 from .methods import Method, build_method, method_options
 from .sampling import EpisodeSpec
+
+_KINDS: dict[str, Any] = {
+    "str": str, "str | None": str | None, "int": int, "int | None": int | None, "float": float | int,
+    "dict[str, Any]": dict, "EpisodeSpec": EpisodeSpec,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -68,8 +74,10 @@ class RunConfig:
         for name in ("episodes", "episodes_per_step", "validate_every", "validation_episodes"):
             if getattr(self, name) < 1:
                 raise TacitError(f"{name.replace('_', '-')} must be at least 1, got {getattr(self, name)}")
-        if not self.learning_rate > 0:
-            raise TacitError(f"the learning rate must be above 0, got {self.learning_rate}")
+        if not (self.learning_rate > 0 and math.isfinite(self.learning_rate)):
+            raise TacitError(f"the learning rate must be a number above 0, got {self.learning_rate}")
+        if not (self.weight_decay >= 0 and math.isfinite(self.weight_decay)):
+            raise TacitError(f"the weight decay must be a number from 0 up, got {self.weight_decay}")
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -78,9 +86,14 @@ class RunConfig:
     def from_json(cls, content: Any, path: Path) -> RunConfig:
         try:
             specs = {name: EpisodeSpec(**content[name]) for name in ("train", "validation")}
-            return cls(**{**content, **specs})
+            config = cls(**{**content, **specs})
         except (TypeError, KeyError) as error:
             raise TacitError(f"{path} is not the settings of a run: {error}") from error
+        for part in (config, config.train, config.validation):
+            for entry in fields(part):
+                if not isinstance(getattr(part, entry.name), _KINDS[str(entry.type)]):
+                    raise TacitError(f"{path} is not the settings of a run: {entry.name} should be {entry.type}")
+        return config
 
     def differences(self, other: RunConfig) -> list[str]:
         """Settings in which two runs differ, as ``name (ours, theirs)``."""
@@ -107,9 +120,12 @@ class Learner(nn.Module):
 def build_learner(config: RunConfig) -> Learner:
     """A fresh model; its weights are fixed by the seed."""
     torch.manual_seed(config.seed)
-    backbone = build_backbone(config.backbone, config.channels, config.image_size, **config.backbone_options)
-    dim: int = backbone.dim  # type: ignore[assignment]
-    return Learner(backbone, build_method(config.method, dim, config.train.ways, **config.options))
+    try:
+        backbone = build_backbone(config.backbone, config.channels, config.image_size, **config.backbone_options)
+        dim: int = backbone.dim  # type: ignore[assignment]
+        return Learner(backbone, build_method(config.method, dim, config.train.ways, **config.options))
+    except TypeError as error:
+        raise TacitError(f"the settings do not describe a model: {error}") from error
 
 
 def read_config(folder: Path) -> RunConfig:

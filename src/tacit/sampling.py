@@ -47,9 +47,10 @@ class EpisodeSpec:
     realistic_share: float = 0.0
 
     def __post_init__(self) -> None:
-        for name, least in {"ways": 1, "shots": 1, "queries": 1, "unlabelled": 0}.items():
-            if getattr(self, name) < least:
-                raise TacitError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        least = {"ways": 1, "shots": 1, "queries": 1, "unlabelled": 0, "distractor_ways": 0, "distractors": 0}
+        for name, limit in {**least, "realistic_total": 0}.items():
+            if (getattr(self, name) or 0) < limit:
+                raise TacitError(f"{name.replace('_', ' ')} must be at least {limit}, got {getattr(self, name)}")
         if not 0.0 <= self.realistic_share <= 1.0:
             raise TacitError(f"the share of distractors must be between 0 and 1, got {self.realistic_share}")
 
@@ -231,6 +232,7 @@ def _check_sizes(split: LabelledSplit, spec: EpisodeSpec) -> None:
         check("unlabelled", split.unlabelled, need, "the unlabelled set of an episode")
         return
     sizes = np.sort([len(group) for group in split.unlabelled])
+    smallest = int(np.argmin([len(group) for group in split.unlabelled]))
     distractors = round(spec.realistic_total * spec.realistic_share)
     for what, need, least in (
         ("candidate", spec.realistic_total - distractors, int(sizes[: spec.ways].sum())),
@@ -238,6 +240,6 @@ def _check_sizes(split: LabelledSplit, spec: EpisodeSpec) -> None:
     ):
         if least < need:
             raise TacitError(
-                f"a realistic episode needs {need} unlabelled {what} images, but its classes may hold only {least}: "
-                "take fewer unlabelled images or another share"
+                f"a realistic episode needs {need} unlabelled {what} images, but its classes may hold only {least} "
+                f"(the smallest, '{names[smallest]}', has {sizes[0]}): take fewer unlabelled images or another share"
             )

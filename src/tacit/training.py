@@ -8,6 +8,7 @@ checkpoint holds all of these. The rate's schedule and the sampler are functions
 from __future__ import annotations
 
 import json
+import os
 import signal
 import threading
 import time
@@ -20,17 +21,19 @@ from typing import Any
 
 import numpy as np
 import torch
+from filelock import FileLock, Timeout
 from lightning_fabric import Fabric
 from torch import Tensor
 from torch.optim import Adam, Optimizer
 
 from .checkpoint import load_checkpoint, save_checkpoint, write_atomic, write_json
 from .datasets import ImageSet
-from .errors import Interrupted, TacitError
-from .evaluation import Accuracy, embed_used, episode_accuracies, summarise
+from .errors import Interrupted, JobFailed, TacitError
+from .evaluation import MOST_ITERATIONS, Accuracy, best_iterations, embed_used, episode_accuracies, summarise
 from .run import Learner, RunConfig, build_learner, load_model, read_config
 from .sampling import EpisodeSampler, LabelledSplit, split_labelled
 
+LOCK = ".lock"
 SAVE_SECONDS = 60.0  # a checkpoint at least this often, beside those at validation
 
 
@@ -77,17 +80,18 @@ def train(
     )
     validation_sampler = EpisodeSampler(validation_split, config.validation, (config.seed, 2))
     learner = build_learner(config)
+    learner.method.check_ways(config.validation.ways)
     fabric = Fabric(accelerator=accelerator, devices=1)
-    _open_folder(config, folder, resume)
-    _store_split(folder, train=(train_split, train_images), val=(validation_split, validation_images))
-
     optimizer: Any = Adam(learner.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
     model, optimizer = fabric.setup(learner, optimizer)
-    progress = _restore(folder, learner, optimizer)
-    _trim_metrics(folder, progress.episode)
-    saved = time.monotonic()
 
-    with _stop_requests() as stop:
+    _check_folder(config, folder, resume)
+    with _locked(folder), _stop_requests() as stop:
+        write_json(folder / "config.json", config.to_json())
+        _store_split(folder, train=(train_split, train_images), val=(validation_split, validation_images))
+        progress = _restore(folder, learner, optimizer)
+        _trim_metrics(folder, progress.episode)
+        saved = time.monotonic()
         while progress.episode < config.episodes:
             count = min(config.episodes_per_step, config.episodes - progress.episode)
             for group in optimizer.param_groups:
@@ -96,13 +100,14 @@ def train(
                 lambda index: torch.from_numpy(train_images.images[index.numpy()])
             )
             model.train()
-            loss = model(episode.to(fabric.device))
-            optimizer.zero_grad()
-            fabric.backward(loss)
-            optimizer.step()
+            with _divergence(progress.episode):
+                loss = model(episode.to(fabric.device))
+                optimizer.zero_grad()
+                fabric.backward(loss)
+                optimizer.step()
+                progress.loss_sum += _finite(loss.item())
 
             before, progress.episode = progress.episode, progress.episode + count
-            progress.loss_sum += _finite(loss.item(), progress.episode)
             progress.loss_steps += 1
             accuracy = None
             due = progress.episode // config.validate_every > before // config.validate_every
@@ -130,8 +135,8 @@ def learning_rate(config: RunConfig, episode: int) -> float:
 def validate(learner: Learner, images: ImageSet, sampler: EpisodeSampler, episodes: int) -> Accuracy:
     """Accuracy on validation classes, at the number of refinements that is best there."""
     vectors = embed_used(learner.backbone, images, sampler, episodes)
-    table = episode_accuracies(learner.method, vectors, sampler, episodes, 3 if learner.method.iterative else 0)
-    return summarise([table], int(table.mean(0).argmax()))
+    table = episode_accuracies(learner.method, vectors, sampler, episodes, MOST_ITERATIONS)
+    return summarise([table], best_iterations(table.mean(0)))
 
 
 def _record(
@@ -154,6 +159,8 @@ def _record(
     # Metrics before the checkpoint: if the plug is pulled between the two, resuming drops the line and writes it again.
     with (folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
     _save(folder, "last", learner, optimizer, progress)
 
 
@@ -185,15 +192,17 @@ def _restore(folder: Path, learner: Learner, optimizer: Optimizer) -> Progress:
         }
     optimizer.load_state_dict(content)
     torch.set_rng_state(tensors["random.cpu"])
-    return Progress(**state)
+    try:
+        return Progress(**state)
+    except TypeError as error:
+        raise TacitError(f"the checkpoint in {folder} has a state that is not of this program") from error
 
 
-def _open_folder(config: RunConfig, folder: Path, resume: bool) -> None:
-    """Claim the run folder, or say why not; nothing in it is changed before that."""
+def _check_folder(config: RunConfig, folder: Path, resume: bool) -> None:
+    """Whether this run may write here; changes nothing."""
     if not (folder / "config.json").exists():
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        if folder.exists() and (not folder.is_dir() or any(not _is_ours(path) for path in folder.iterdir())):
             raise TacitError(f"{folder} exists and is not a run folder: choose another --out")
-        write_json(folder / "config.json", config.to_json())
         return
     differences = read_config(folder).differences(config)
     if differences:
@@ -203,6 +212,24 @@ def _open_folder(config: RunConfig, folder: Path, resume: bool) -> None:
         )
     if not resume:
         raise TacitError(f"{folder} already holds this run: add --resume to continue it, or choose another --out")
+
+
+def _is_ours(path: Path) -> bool:
+    """The lock, or what a kill left of a file before it was renamed."""
+    return path.name == LOCK or (path.name.startswith(".") and path.suffix == ".part")
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Nobody else trains in this folder meanwhile; what a killed run left half-written is removed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(folder / LOCK, blocking=False):
+            for part in folder.rglob(".*.part"):
+                part.unlink(missing_ok=True)
+            yield
+    except Timeout as error:
+        raise TacitError(f"another process is training in {folder}: wait for it, or choose another --out") from error
 
 
 def _store_split(folder: Path, **splits: tuple[LabelledSplit, ImageSet]) -> None:
@@ -228,9 +255,20 @@ def _trim_metrics(folder: Path, episode: int) -> None:
     write_atomic(path, "".join(kept).encode())
 
 
-def _finite(loss: float, episode: int) -> float:
+@contextmanager
+def _divergence(episode: int) -> Iterator[None]:
+    """Numbers that run away end in one sentence, wherever they are noticed first."""
+    try:
+        yield
+    except (torch.linalg.LinAlgError, FloatingPointError) as error:
+        raise JobFailed(
+            f"training diverged after {episode} episodes: start again with a lower --learning-rate"
+        ) from error
+
+
+def _finite(loss: float) -> float:
     if not np.isfinite(loss):
-        raise TacitError(f"the loss is {loss} after {episode} episodes: lower --learning-rate and start again")
+        raise FloatingPointError(f"the loss is {loss}")
     return loss
 
 

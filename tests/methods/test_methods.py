@@ -220,7 +220,7 @@ def test_assignment_is_the_best_one_and_follows_the_classes():
 
 
 def test_more_ways_than_references_is_said_in_a_sentence():
-    with pytest.raises(TacitError, match="5 ways need as many references, but this model was trained with 3"):
+    with pytest.raises(TacitError, match="5 ways need as many references, but this model has 3"):
         method("tac", ways=3).eval()(make_episode())
 
 
@@ -234,7 +234,7 @@ def test_options():
         build_method("pn", 4, 5, length_scale=2.0)
     with pytest.raises(TacitError, match="unknown method 'protonet': choose one of pn, soft-kmeans"):
         build_method("protonet", 4, 5)
-    with pytest.raises(TacitError, match="scale must be above 0"):
+    with pytest.raises(TacitError, match="scale must be a number above 0"):
         build_method("pn", 4, 5, scale=0.0)
 
 

@@ -30,6 +30,8 @@ def load_dataset(name: str, split: str, path: str | Path | None = None) -> Image
         raise TacitError(f"unknown split '{split}': choose one of {', '.join(SPLITS)}")
     if path is not None and not Path(path).exists():
         raise TacitError(f"no such file or folder: {path}")
+    if path is not None and not spec.needs_path:
+        raise TacitError(f"the data set '{name}' is embedded and reads no files: leave out --data")
     if spec.needs_path and path is None:
         raise TacitError(f"the data set '{name}' is not part of tacit: say where its files are with --data PATH")
     return spec.load(split, None if path is None else Path(path))

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from ..checkpoint import write_atomic, write_json
 from ..datasets import ImageSet, dataset_spec, load_dataset
+from ..errors import TacitError
 from ..evaluation import MOST_ITERATIONS, Accuracy, Protocol, choose_iterations, embed, evaluate
 from ..methods import METHODS, build_method
 from ..progress import messages, progress_bar, training_bar
@@ -55,6 +56,8 @@ def run_demo(
 ) -> dict[str, Any]:
     """Train, evaluate, print the table and write ``out/report.html``; finished trainings in ``out`` are used again."""
     started = time.perf_counter()
+    if out.exists() and (not out.is_dir() or any(out.iterdir())) and not (out / MODELS[0].method).is_dir():
+        raise TacitError(f"{out} exists and is not from a demo: choose another --out")
     images = {split: load_dataset(DATASET, split) for split in ("train", "val", "test")}
     ratio = dataset_spec(DATASET).labelled_ratio
     rows: dict[str, list[Accuracy]] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 from torch import Tensor, nn
@@ -45,8 +46,8 @@ class Method(nn.Module):
     ) -> None:
         super().__init__()
         for name, value in {"dim": dim, "ways": ways, "scale": scale, "cluster_scale": cluster_scale}.items():
-            if not value > 0:
-                raise TacitError(f"{name} must be above 0, got {value}")
+            if not (value > 0 and math.isfinite(value)):
+                raise TacitError(f"{name} must be a number above 0, got {value}")
         if min(train_iterations, iterations) < 0:
             raise TacitError(f"iterations must be at least 0, got {min(train_iterations, iterations)}")
         self.dim, self.ways, self.scale = dim, ways, scale
@@ -57,6 +58,9 @@ class Method(nn.Module):
     def trains_on_unlabelled(self) -> bool:
         """Whether unlabelled images play a part in training; if not, there is no need to show any."""
         return self.iterative and self.train_iterations > 0
+
+    def check_ways(self, ways: int) -> None:
+        """Raise a TacitError if the method cannot tell so many classes apart."""
 
     def trajectory(self, episode: Episode, iterations: int) -> Tensor:
         """Query logits after 0, 1, ... refinements: (iterations + 1, ..., queries, ways).

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from .. import functional as F
 from ..episode import Episode
+from ..errors import TacitError
 from .base import Method
 
 
@@ -52,6 +53,8 @@ class SoftKMeansCluster(SoftKMeans):
 
     def __init__(self, dim: int, ways: int, *, length_scale: float = 1.0, **options: Any) -> None:
         super().__init__(dim, ways, **options)
+        if not (length_scale > 0 and math.isfinite(length_scale)):
+            raise TacitError(f"length_scale must be a number above 0, got {length_scale}")
         self.log_length = nn.Parameter(torch.tensor(math.log(length_scale)))
 
     def weights(self, unlabelled: Tensor, means: Tensor) -> Tensor:

@@ -68,13 +68,16 @@ class TapNet(Method):
             grad_through_soft_labels=self.grad_through_soft_labels,
         )
 
+    def check_ways(self, ways: int) -> None:
+        if ways > len(self.references):
+            raise TacitError(
+                f"{ways} ways need as many references, but this model has {len(self.references)}: "
+                f"train it with --ways {ways} or more"
+            )
+
     def class_references(self, centroids: Tensor) -> Tensor:
         """The reference of each class: (..., N, D) -> (..., N, D)."""
-        if centroids.shape[-2] > len(self.references):
-            raise TacitError(
-                f"{centroids.shape[-2]} ways need as many references, but this model was trained with "
-                f"{len(self.references)}: train it with --ways {centroids.shape[-2]} or more"
-            )
+        self.check_ways(centroids.shape[-2])
         if self.training and centroids.shape[-2] == len(self.references):
             return self.references.expand_as(centroids)
         return self.references[assign_references(centroids.detach(), self.references.detach())]
@@ -118,11 +121,12 @@ class TapNetSoftClustering(TapNet):
 def assign_references(centroids: Tensor, references: Tensor) -> Tensor:
     """Which reference each class takes: centroids (..., N, D), references (R, D), R >= N -> (..., N) int64.
 
-    Minimises the summed squared length of the errors that the projection must remove. TapNet's public code lets the
-    classes choose in turn, so that its answer depends on their order; this one does not.
+    Maximises the summed cosines between class means and modified references, and with them shortens the errors that
+    the projection must remove. References are modified against all R: which N will be chosen is not known yet. TapNet's
+    public code lets the classes choose in turn, so that its answer depends on their order; this one does not.
     """
     unit = torch.nn.functional.normalize
-    match = unit(centroids, dim=-1) @ unit(F.modified_references(references), dim=-1).mT  # |e|^2 = 2 - 2 match
+    match = unit(centroids, dim=-1) @ unit(F.modified_references(references), dim=-1).mT  # (..., N, R)
     tables = match.cpu().double().numpy().reshape(-1, *match.shape[-2:])
     chosen = np.stack([linear_sum_assignment(table, maximize=True)[1] for table in tables])
     return torch.from_numpy(chosen).to(centroids.device).reshape(centroids.shape[:-1])
