@@ -252,9 +252,9 @@ def test_demo(tmp_path):
 
 
 def _episode(run: Path) -> int:
-    return (
-        load_checkpoint(run / "checkpoint", "last")[1]["episode"] if (run / "checkpoint" / "last.json").exists() else 0
-    )
+    if not (run / "checkpoint" / "last.json").exists():
+        return 0
+    return load_checkpoint(run / "checkpoint", "last")[1]["episode"]
 
 
 def _wait_for(path: Path, seconds: float = 120) -> None:

@@ -152,15 +152,10 @@ def test_too_few_images_or_classes_are_said_in_a_sentence(spec, sentence):
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"ways": 0},
-        {"shots": 0},
-        {"unlabelled": -1},
-        {"distractors": -3},
-        {"distractor_ways": -2},
-        {"realistic_total": -5},
-        {"realistic_share": 1.5},
+        {"ways": 0}, {"shots": 0}, {"unlabelled": -1}, {"distractors": -3}, {"distractor_ways": -2},
+        {"realistic_total": -5}, {"realistic_share": 1.5},
     ],
-)
+)  # fmt: skip
 def test_impossible_specs_are_refused(wrong):
     with pytest.raises(TacitError):
         EpisodeSpec(**wrong)

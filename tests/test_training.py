@@ -176,7 +176,7 @@ def test_schedule(config):
 
 @pytest.mark.parametrize("method", ["pn", "tac"])
 def test_numbers_that_run_away_end_in_a_sentence(config, blobs, tmp_path, method):
-    with pytest.raises(JobFailed, match="training diverged after .* lower --learning-rate"):
+    with pytest.raises(JobFailed, match="training diverged after"):
         run(replace(config, method=method, learning_rate=1e30, episodes=40), tmp_path / "run", blobs)
 
 

@@ -260,10 +260,8 @@ def _divergence(episode: int) -> Iterator[None]:
     """Numbers that run away end in one sentence, wherever they are noticed first."""
     try:
         yield
-    except (torch.linalg.LinAlgError, FloatingPointError) as error:
-        raise JobFailed(
-            f"training diverged after {episode} episodes: start again with a lower --learning-rate"
-        ) from error
+    except (torch.linalg.LinAlgError, FloatingPointError) as error:  # type: ignore[attr-defined]
+        raise JobFailed(f"training diverged after {episode} episodes: start anew, lower --learning-rate") from error
 
 
 def _finite(loss: float) -> float:
