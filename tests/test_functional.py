@@ -27,18 +27,18 @@ def explicit_sqdist(points: Tensor, targets: Tensor, errors: Tensor) -> Tensor:
     return (difference @ explicit_null_space(errors)).square().sum(-1)
 
 
-@st.composite
-def cases(draw: st.DrawFn) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+DEGENERATE = ("plain", "common mean", "duplicate classes", "parallel", "zero centroid")
+
+
+def make_case(ways: int, dim: int, dtype: torch.dtype, kind: str, size: float, seed: int) -> tuple[Tensor, ...]:
     """Centroids, references, points and targets, with the degenerate cases that real episodes can bring."""
-    ways, dim = draw(st.integers(1, 20)), draw(st.sampled_from([8, 9, 16, 20, 21, 64, 333, 1600]))
-    dtype = draw(st.sampled_from([torch.float32, torch.float64]))
-    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
+    generator = torch.Generator().manual_seed(seed)
 
     def normal(rows: int) -> Tensor:
         return torch.randn(rows, dim, generator=generator, dtype=dtype)
 
-    centroids, references = normal(ways) * draw(st.sampled_from([0.1, 1.0, 15.0])), normal(ways)
-    match draw(st.sampled_from(["plain", "common mean", "duplicate classes", "parallel", "zero centroid"])):
+    centroids, references = normal(ways) * size, normal(ways)
+    match kind:
         case "common mean":
             centroids = centroids + 13
         case "duplicate classes" if ways > 1:
@@ -50,18 +50,53 @@ def cases(draw: st.DrawFn) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return centroids, references, normal(7), normal(4)
 
 
-@settings(deadline=None, max_examples=300)
-@given(cases())
-def test_projected_distances_equal_those_in_an_explicit_svd_null_space(case):
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[Tensor, ...]:
+    return make_case(
+        draw(st.integers(1, 20)),
+        draw(st.sampled_from([8, 9, 16, 20, 21, 64, 333, 1600])),
+        draw(st.sampled_from([torch.float32, torch.float64])),
+        draw(st.sampled_from(DEGENERATE)),
+        draw(st.sampled_from([0.1, 1.0, 15.0])),
+        draw(st.integers(0, 2**31)),
+    )
+
+
+def relative_difference(case: tuple[Tensor, ...]) -> float:
+    """Largest difference to the explicit null space, relative to the distance before projection.
+
+    Relative to that one: where M has few dimensions left, a projected distance can be next to nothing, and float32
+    cannot know it better than to its digits of what was there before.
+    """
     centroids, references, points, targets = case
     errors = F.error_vectors(centroids, references)
     ours = F.projected_sqdist(points, targets, F.null_basis(errors))
-    # Relative to the distance before projection: where M has few dimensions left, a projected distance can be next to
-    # nothing, and float32 cannot know it better than to its digits of what was there before.
-    full = torch.cdist(points.double(), targets.double()).square()
-    difference = (ours.double() - explicit_sqdist(points, targets, errors)).abs() / full
-    assert difference.max() <= TOLERANCE[points.dtype]
     assert (ours >= 0).all()
+    full = torch.cdist(points.double(), targets.double()).square()
+    return float(((ours.double() - explicit_sqdist(points, targets, errors)).abs() / full).max())
+
+
+@settings(deadline=None, max_examples=200)
+@given(cases())
+def test_projected_distances_equal_those_in_an_explicit_svd_null_space(case):
+    assert relative_difference(case) <= TOLERANCE[case[0].dtype]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_a_thousand_cases_against_an_explicit_svd(dtype):
+    generator = torch.Generator().manual_seed(1)
+
+    def pick(low: int, high: int) -> int:
+        return int(torch.randint(low, high + 1, (1,), generator=generator))
+
+    worst = dict.fromkeys(DEGENERATE, 0.0)
+    for index in range(1000):
+        kind, dim = DEGENERATE[index % 5], pick(8, 1600) if index % 4 else pick(8, 24)
+        case = make_case(pick(1, 20), dim, dtype, kind, (0.1, 1.0, 15.0)[index % 3], seed=index)
+        worst[kind] = max(worst[kind], relative_difference(case))
+    print({kind: f"{value:.1e}" for kind, value in worst.items()})
+    assert max(worst.values()) <= TOLERANCE[dtype]
 
 
 @settings(deadline=None, max_examples=100)

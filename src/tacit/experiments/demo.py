@@ -23,7 +23,7 @@ from ..training import train
 from . import figures, report
 
 DATASET = "glyphs"
-EPISODES = 150  # per model: what fits into the tour, far from what a comparison needs
+EPISODES = 200  # per model: what fits into the tour, far from what a comparison needs
 LEARNING_RATE = 3e-3  # three times the usual: there are few episodes to learn from
 TRAIN = EpisodeSpec(ways=20, shots=1, queries=5, unlabelled=5)
 SETTINGS = {
