@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from . import __version__
 from .errors import Interrupted, TacitError
@@ -244,7 +244,9 @@ def evaluate(
         typer.echo(json.dumps(results if len(results) > 1 else results[0], indent=2))
         return
     for description in dict.fromkeys(result["protocol"]["description"] for result in results):
-        table = Table("run", "method", "accuracy (%)", "iterations", "trained on", "episodes/s", box=None)
+        table = Table(
+            Column("run", overflow="fold"), "method", "accuracy (%)", "iterations", "trained on", "episodes/s", box=None
+        )
         for result in results:
             if result["protocol"]["description"] == description:
                 interval = "unknown" if result["interval"] is None else f"{result['interval']:.2f}"
