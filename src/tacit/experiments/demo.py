@@ -9,7 +9,7 @@ from typing import Any
 
 from lightning_fabric import Fabric
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from ..checkpoint import write_atomic, write_json
 from ..datasets import ImageSet, dataset_spec, load_dataset
@@ -184,7 +184,8 @@ def _episode_picture(folder: Path, test: ImageSet, ratio: float, seed: int) -> l
 
 
 def _print(rows: dict[str, list[Accuracy]], episodes: int, console: Console) -> None:
-    table = Table("method", *(f"{name} (%)" for name in SETTINGS), title="5-way 1-shot on glyphs, ± 95 % interval")
+    title = "5-way 1-shot on glyphs: accuracy in %, ± 95 % interval"
+    table = Table(Column("method", no_wrap=True), *SETTINGS, title=title)
     for title, cells in rows.items():
         table.add_row(title, *(str(cell) for cell in cells))
     console.print(table)
