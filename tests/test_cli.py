@@ -214,19 +214,22 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="SIGKILL is a POSIX signal")
 def test_a_run_killed_ten_times_ends_as_the_unbroken_one(tmp_path):
-    arguments = ["train", "--method", "tac", "--episodes", "600", *SMALL]
-    good(*arguments, "--out", tmp_path / "unbroken")
-    command = [sys.executable, "-m", "tacit", *arguments, "--out", str(tmp_path / "killed"), "--resume"]
+    arguments = ["train", "--method", "tac", *SMALL, "--episodes"]
+    start = _seconds(*arguments, 3, "--out", tmp_path / "short")
+    whole = _seconds(*arguments, 600, "--out", tmp_path / "unbroken")
+    # Ten lives that together are shorter than the run: from before the first step to well into it.
+    longest = start + (whole - start) / 12
+    arguments += ["600", "--out", str(tmp_path / "killed"), "--resume"]
     chance, moments = random.Random(0), []
     while len(moments) < 10:
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen([sys.executable, "-m", "tacit", *arguments], stderr=subprocess.DEVNULL)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            assert process.wait(timeout=chance.uniform(0.5, 12.0)) == 0, "it may finish, but never fail"
+            assert process.wait(timeout=chance.uniform(start / 2, longest)) == 0, "it may finish, but never fail"
             break
         process.kill()
         process.wait()
         moments.append(_episode(tmp_path / "killed"))
-    good(*arguments, "--out", tmp_path / "killed", "--resume")
+    good(*arguments)
     print("killed with so many episodes saved:", moments)
     assert len(moments) == 10, "all ten kills must hit before the run is done"
     assert len(set(moments)) > 2, "and not all before its first checkpoint"
@@ -249,6 +252,12 @@ def test_demo(tmp_path):
     assert report.count("data:image/png;base64,") == 2
     assert "±" in report
     assert "http" not in report.replace("http-equiv", ""), "nothing is fetched from elsewhere"
+
+
+def _seconds(*arguments: object) -> float:
+    begun = time.monotonic()
+    good(*arguments)
+    return time.monotonic() - begun
 
 
 def _episode(run: Path) -> int:
