@@ -19,7 +19,7 @@ lint: $(VENV)/.ready  ## style and types
 bench: $(VENV)/.ready  ## ours against the plain way, in one run
 	$(BIN)/python benchmarks/episodes.py
 
-# The constraints pin what was tested, above all the build of torch without gigabytes of GPU packages.
+# The constraints pin what was tested. An unpinned torch may bring another release and gigabytes of GPU packages.
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"

@@ -189,7 +189,7 @@ def tac(
         scale: multiplies the squared distances in the soft labels.
         grad_through_projection: if False, every M is a constant in the backward pass.
         grad_through_soft_labels: if False, the soft labels are constants in the backward pass, except to the distractor
-            reference, which has no other way to learn.
+            reference, which has no other way to learn (and none at all if every M is a constant).
 
     Example:
         >>> c = torch.tensor([[4.0, 1.0, 0.0, 0.0], [1.0, 4.0, 0.0, 0.0]])

@@ -65,8 +65,6 @@ def run_demo(
     for model in MODELS:
         folder = _train(model, out / model.method, images, ratio, episodes, seed, device)
         _evaluate(model, folder, images, ratio, seed, device, rows, notes)
-    order = [METHODS[name].title for model in MODELS for name in model.evaluated_as]
-    rows = {title: rows[title] for title in order}
     _print(rows, episodes, console or Console())
 
     protocol = Protocol(SETTINGS["without distractors"], ratio, SPLITS, TEST_EPISODES, seed)

@@ -22,7 +22,7 @@ class TapNet(Method):
         grad_through_projection: whether M is differentiated through, or a constant in the backward pass as in TapNet's
             public code. Constant, only queries and references get a gradient; differentiated learns much faster.
         grad_through_soft_labels: whether the soft labels of unlabelled points are differentiated through. Without is
-            better early on; TACdap's distractor reference always learns through them.
+            better early on; TACdap's distractor reference learns through them all the same.
 
     In training, class n of an episode gets reference n: classes come in random order, so any will do. In evaluation
     each class gets the reference that suits it, by an optimal assignment; there may be more references than classes
