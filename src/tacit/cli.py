@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,9 +20,12 @@ from .machine import keep_memory
 from .progress import messages, progress_bar, training_bar
 
 if TYPE_CHECKING:
+    from .datasets.check import Report
     from .sampling import EpisodeSpec
 
 # Lightning and matplotlib take seconds to import: commands import what they need, so that --help need not wait.
+
+MOST_NAMES = 20  # broken files named on the screen, per split
 
 app = typer.Typer(
     help="Tell image classes apart from a handful of labels and a heap of unlabelled images.",
@@ -30,6 +34,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="markdown",
 )
+data_app = typer.Typer(help="Check a data set's files, and prepare them for training.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
 console = Console()
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
@@ -40,6 +46,14 @@ Realistic = Annotated[
     typer.Option(metavar="SHARE", help="Uneven unlabelled set as large as with --distractors, of which SHARE are."),
 ]
 DataPath = Annotated[Path | None, typer.Option("--data", help="Where the data set's files are; not for embedded data.")]
+ImageSize = Annotated[
+    int | None, typer.Option(min=1, max=4096, help="Side that images are resized to; the data set's own by default.")
+]
+DataOptions = Annotated[
+    list[str] | None,
+    typer.Option("--data-option", help="Option NAME=VALUE of the data set, see 'tacit datasets'; repeatable."),
+]
+Strict = Annotated[bool, typer.Option("--strict", help="Stop if an image cannot be read, instead of leaving it out.")]
 
 
 def _version(wanted: bool) -> None:
@@ -86,16 +100,79 @@ def datasets(as_json: JsonFlag = False) -> None:
             "summary": spec.summary,
             "labelled_ratio": spec.labelled_ratio,
             "needs_data": spec.needs_path,
+            "options": spec.options,
         }
         for spec in DATASETS.values()
     ]
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
-    table = Table("name", "what it is", "labelled", "files", box=None, header_style="bold")
     for row in rows:
-        files = "--data PATH" if row["needs_data"] else "embedded"
-        table.add_row(row["name"], row["summary"], f"{row['labelled_ratio']:.0%}", files)
+        files = "files at --data PATH" if row["needs_data"] else "embedded"
+        options = ", ".join(f"{name}={value}" for name, value in row["options"].items())
+        console.print(f"[bold]{row['name']}[/] ({files}, {row['labelled_ratio']:.0%} labelled)", highlight=False)
+        console.print(f"  {row['summary']}", highlight=False, soft_wrap=True)
+        if options:
+            console.print(f"  [dim]--data-option {options}[/]", highlight=False, soft_wrap=True)
+
+
+@data_app.command()
+def check(
+    dataset: Annotated[str, typer.Option(help="A name from 'tacit datasets'.")] = "folder",
+    data: DataPath = None,
+    image_size: ImageSize = None,
+    data_options: DataOptions = None,
+    strict: Strict = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Read every image once and say what is there and what is wrong; writes nothing.
+
+    Classes that are in more than one split are an error (exit code 2); broken or duplicate images are warnings.
+
+    Example: `tacit data check --dataset folder --data photos.zip`
+    """
+    from .datasets import dataset_spec
+    from .datasets.check import check_dataset
+
+    options = _data_options(dataset, data_options, image_size)
+    with progress_bar() as bar:
+        report = check_dataset(dataset_spec(dataset), data, options, strict=strict, bar=bar)
+    if as_json:
+        typer.echo(json.dumps(report.to_json(), indent=2))
+    else:
+        _print_report(report)
+    if report.errors:
+        raise typer.Exit(TacitError.exit_code)
+
+
+@data_app.command()
+def prepare(
+    dataset: Annotated[str, typer.Option(help="A name from 'tacit datasets'.")] = "folder",
+    data: DataPath = None,
+    image_size: ImageSize = None,
+    data_options: DataOptions = None,
+    strict: Strict = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Decode all images ahead of time into a cache that training maps into memory.
+
+    Training does this by itself when needed. A stopped preparation goes on where it was; a finished one is verified.
+    The cache is in TACIT_CACHE, or where the system keeps caches; it may be deleted at any time.
+
+    Example: `tacit data prepare --dataset tiered-imagenet --data tiered-imagenet/`
+    """
+    from .datasets import prepare_dataset
+
+    options = _data_options(dataset, data_options, image_size)
+    with progress_bar() as bar:
+        rows = prepare_dataset(dataset, data, options, strict=strict, bar=bar)
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    table = Table("split", "classes", "images", "left out", "MiB", "cache", box=None, header_style="bold")
+    for row in rows:
+        numbers = (f"{row[name]:,}" for name in ("classes", "images", "broken"))
+        table.add_row(row["split"], *numbers, f"{row['bytes'] / 2**20:,.0f}", escape(str(row["cache"])))
     console.print(table)
 
 
@@ -129,6 +206,9 @@ def train(
         bool, typer.Option(help="2 x 2 average pool on the backbone, as for tieredImageNet.")
     ] = False,
     settings: Annotated[list[str] | None, typer.Option("--set", help="Method option NAME=VALUE; repeatable.")] = None,
+    image_size: ImageSize = None,
+    data_options: DataOptions = None,
+    strict: Strict = False,
     validate_every: Annotated[int, typer.Option(min=1, help="Episodes between validations.")] = 500,
     validation_episodes: Annotated[int, typer.Option(min=1, help="Episodes of a validation.")] = 200,
     seed: Seed = 0,
@@ -142,23 +222,28 @@ def train(
 
     Example: `tacit train --method tac --shots 1 --episodes 2000 --out runs/tac`
     """
-    from .datasets import dataset_spec, load_dataset
+    from .datasets import SPLITS, dataset_spec, load_dataset
     from .methods import build_method, method_options
     from .run import RunConfig
     from .training import train as run_training
 
     keep_memory()
     _check_device(device)
-    options = _parse_settings(method, method_options(method), settings or [])
+    options = _parse_settings("--set", method, method_options(method), settings or [])
     if not build_method(method, dim=1, ways=ways, **options).trains_on_unlabelled:
         unlabelled = 0
     ratio = dataset_spec(dataset).labelled_ratio if labelled_ratio is None else labelled_ratio
-    train_images, validation_images = (load_dataset(dataset, split, data) for split in ("train", "val"))
+    read_with = _data_options(dataset, data_options, image_size)
+    with progress_bar() as bar:
+        train_images, validation_images = (
+            load_dataset(dataset, split, data, options=read_with, strict=strict, bar=bar) for split in SPLITS[:2]
+        )
     config = RunConfig(
         method=method,
         options=options,
         dataset=dataset,
         data=None if data is None else str(data.resolve()),
+        data_options=read_with,
         fingerprint=train_images.fingerprint(),
         labelled_ratio=ratio,
         channels=train_images.channels,
@@ -210,6 +295,9 @@ def evaluate(
     iterations: Annotated[
         str, typer.Option(help="Refinements: a number, or auto: best on the validation classes.")
     ] = "auto",
+    image_size: ImageSize = None,
+    data_options: DataOptions = None,
+    strict: Strict = False,
     seed: Seed = 0,
     device: Device = "auto",
     as_json: JsonFlag = False,
@@ -233,11 +321,12 @@ def evaluate(
         ways_, unlabelled_ = ways or base.ways, base.unlabelled if unlabelled is None else unlabelled
         spec = _spec(ways_, shots or base.shots, queries or base.queries, unlabelled_, distractors, realistic)
         protocol = Protocol(spec, config.labelled_ratio, splits, episodes, seed)
+        read_with = _data_options(dataset or config.dataset, data_options, image_size, defaults=False)
         with progress_bar() as bar:
             results.append(
                 evaluate_run(
                     run, protocol, method=method, dataset=dataset, data=None if data is None else str(data),
-                    iterations=wanted, device=device, bar=bar,
+                    data_options=read_with, strict=strict, iterations=wanted, device=device, bar=bar,
                 )
             )  # fmt: skip
     if as_json:
@@ -332,16 +421,62 @@ def _whole_number(text: str, option: str) -> int:
     return int(text)
 
 
-def _parse_settings(method: str, known: dict[str, Any], settings: list[str]) -> dict[str, Any]:
-    """``--set NAME=VALUE`` pairs, each value read as its default's type."""
+def _data_options(
+    dataset: str, settings: list[str] | None, image_size: int | None, defaults: bool = True
+) -> dict[str, Any]:
+    """The data set's options from ``--data-option`` and ``--image-size``, with or without its defaults."""
+    from .datasets import dataset_spec, full_options
+
+    spec = dataset_spec(dataset)
+    options = _parse_settings("--data-option", dataset, spec.options, settings or [])
+    if image_size is not None:
+        options["image_size"] = image_size
+    full = full_options(spec, options)
+    return full if defaults else options
+
+
+def _print_report(report: Report) -> None:
+    """The result of ``tacit data check`` for people."""
+    layouts = " / ".join(dict.fromkeys(found.layout for found in report.splits.values()))
+    console.print(f"[bold]{report.dataset}[/]: {layouts}", highlight=False)
+    table = Table("split", "classes", "images", "per class", "sizes", "broken", box=None, header_style="bold")
+    for split, found in report.splits.items():
+        turned = f" (x {found.turns} by rotation = {found.classes * found.turns:,})" if found.turns > 1 else ""
+        low, middle, high = found.per_class
+        sizes = list(found.sizes)
+        more = f" and {len(sizes) - 2:,} more" if len(sizes) > 2 else ""
+        table.add_row(
+            split, f"{found.classes:,}{turned}", f"{found.images:,}",
+            str(low) if low == high else f"{low} to {high}, median {middle:g}",
+            ", ".join(sizes[:2]) + more, f"{len(found.broken):,}",
+        )  # fmt: skip
+    console.print(table)
+    for kind, style, sentences in (("error", "bold red", report.errors), ("warning", "yellow", report.warnings)):
+        for sentence in sentences:
+            console.print(f"[{style}]{kind}:[/] {escape(sentence)}", highlight=False, soft_wrap=True)
+    for split, found in report.splits.items():
+        if found.broken:
+            console.print(f"cannot be read in {split}:", highlight=False)
+        for name, reason in islice(found.broken.items(), MOST_NAMES):
+            console.print(f"  {escape(name)}: {escape(reason)}", highlight=False, soft_wrap=True)
+        if len(found.broken) > MOST_NAMES:
+            console.print(f"  ... and {len(found.broken) - MOST_NAMES:,} more: --json names them all", highlight=False)
+    total = sum(found.images + len(found.broken) for found in report.splits.values())
+    verdict = "nothing is wrong" if not report.errors + report.warnings else "see above"
+    console.print(f"{total:,} images read in {report.seconds:.1f} s: {verdict}.", highlight=False)
+
+
+def _parse_settings(option: str, owner: str, known: dict[str, Any], settings: list[str]) -> dict[str, Any]:
+    """``NAME=VALUE`` pairs, each value read as its default's type."""
     options: dict[str, Any] = {}
     for setting in settings:
         name, separator, text = setting.partition("=")
         if name not in known or not separator:
-            raise TacitError(f"--set {setting}: '{method}' takes NAME=VALUE with a name from {', '.join(known)}")
+            names = ", ".join(known) or "an empty list: it has no options"
+            raise TacitError(f"{option} {setting}: '{owner}' takes NAME=VALUE with a name from {names}")
         try:
             kind = type(known[name])
             options[name] = {"true": True, "false": False}[text.lower()] if kind is bool else kind(text)
         except (KeyError, ValueError):
-            raise TacitError(f"--set {name} takes a value like {known[name]}, got '{text}'") from None
+            raise TacitError(f"{option} {name} takes a value like {known[name]}, got '{text}'") from None
     return options

@@ -20,12 +20,13 @@ from torch import Tensor, nn
 
 from .backbones import to_input
 from .checkpoint import write_json
-from .datasets import ImageSet
+from .datasets import ImageSet, dataset_spec
+from .datasets.base import Bar, no_bar
 from .methods import Method
 from .run import load_images, load_run
 from .sampling import EpisodeSampler, EpisodeSpec, split_labelled
 
-Tick = Callable[[int], None]  # called with how many more are done
+Tick = Callable[[float], None]  # called with how many more are done
 MOST_ITERATIONS = 5  # refinements tried when their number is chosen on validation classes ...
 CHOICE_EPISODES = 600  # ... over so many episodes
 
@@ -202,9 +203,11 @@ def evaluate_run(
     method: str | None = None,
     dataset: str | None = None,
     data: str | None = None,
+    data_options: dict[str, Any] | None = None,
+    strict: bool = False,
     iterations: int | None = None,
     device: str = "auto",
-    bar: Callable[[str, int], Tick] | None = None,
+    bar: Bar | None = None,
 ) -> dict[str, Any]:
     """Measure a run folder on test classes; the result is returned and kept in ``folder/results``.
 
@@ -213,25 +216,29 @@ def evaluate_run(
         protocol: what is measured.
         method: evaluate the weights as another method that learns the same things.
         dataset, data: another data set, or another place of its files.
+        data_options: options of the data set; those of the run by default, as far as the data set is the same.
+        strict: refuse files of which some cannot be read.
         iterations: refinements; None chooses them on the validation classes.
         device: auto, cpu, cuda or mps.
         bar: ``bar(what, total)`` opens a progress bar and gives the function that moves it.
     """
     config, learner, state = load_run(folder, method)
-    if dataset is not None:
-        config = replace(config, dataset=dataset, data=None)
+    if dataset is not None and dataset != config.dataset:
+        sized = {"image_size": config.image_size} if "image_size" in dataset_spec(dataset).options else {}
+        config = replace(config, dataset=dataset, data=None, data_options=sized)
+    config = replace(config, data=data or config.data, data_options={**config.data_options, **(data_options or {})})
     learner.to(Fabric(accelerator=device, devices=1).device)
     started = time.perf_counter()
-    tick = bar or (lambda what, total: lambda done: None)
+    tick = bar or no_bar
     chosen_on = None
     if iterations is None:
         iterations = config.options.get("iterations") if learner.method.iterative else 0
     if iterations is None:
-        validation = load_images(config, "val", data)
+        validation = load_images(config, "val", strict=strict, bar=tick)
         found = embed(learner.backbone, validation.images, progress=tick("embedding", len(validation.images)))
         iterations = choose_iterations(learner.method, found, validation, protocol)
         chosen_on = f"validation classes, {CHOICE_EPISODES} episodes"
-    test = load_images(config, "test", data)
+    test = load_images(config, "test", strict=strict, bar=tick)
     vectors = embed(learner.backbone, test.images, progress=tick("embedding", len(test.images)))
     begun = time.perf_counter()
     count = protocol.splits * protocol.episodes
@@ -242,6 +249,7 @@ def evaluate_run(
         "title": learner.method.title,
         "run": str(folder),
         "dataset": config.dataset,
+        "data_options": config.data_options,
         "fingerprint": test.fingerprint(),
         "protocol": protocol.to_json(),
         "seed": protocol.seed,
@@ -262,6 +270,8 @@ def evaluate_run(
         "episodes_per_second": round(accuracy.episodes / (done - begun), 1),
         "torch": torch.__version__,
     }
-    kind = hashlib.sha256(json.dumps([result["protocol"], result["method"], config.dataset, iterations]).encode())
+    kind = hashlib.sha256(
+        json.dumps([result["protocol"], result["method"], config.dataset, iterations, test.fingerprint()]).encode()
+    )
     write_json(folder / "results" / f"{result['method']}-{config.dataset}-{kind.hexdigest()[:8]}.json", result)
     return result

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from .backbones import build_backbone, to_input
 from .checkpoint import load_checkpoint, read_json
 from .datasets import ImageSet, load_dataset
+from .datasets.base import Bar, no_bar
 from .episode import Episode
 from .errors import TacitError
 from .methods import Method, build_method, method_options
@@ -34,7 +35,7 @@ class RunConfig:
 
     Attributes:
         method, options: the method and its options.
-        dataset, data: the data set and where its files are (None for embedded data).
+        dataset, data, data_options: the data set, where its files are (None for embedded data), how they are read.
         fingerprint: of the training images, to notice other data on resuming.
         labelled_ratio: share of each class whose labels may be used.
         backbone, backbone_options, channels, image_size: the embedder.
@@ -58,6 +59,7 @@ class RunConfig:
     validation: EpisodeSpec
     options: dict[str, Any] = field(default_factory=dict)
     data: str | None = None
+    data_options: dict[str, Any] = field(default_factory=dict)
     backbone: str = "conv4"
     backbone_options: dict[str, Any] = field(default_factory=dict)
     episodes: int = 2000
@@ -169,9 +171,9 @@ def load_model(learner: Learner, tensors: dict[str, Tensor], where: Path) -> Non
         raise TacitError(f"the weights in {where} do not fit its settings: {reason}") from error
 
 
-def load_images(config: RunConfig, split: str, data: str | None = None) -> ImageSet:
-    """One split of a run's data set; ``data`` overrides where its files are."""
-    images = load_dataset(config.dataset, split, data or config.data)
+def load_images(config: RunConfig, split: str, *, strict: bool = False, bar: Bar = no_bar) -> ImageSet:
+    """One split of a run's data set, which must fit its model."""
+    images = load_dataset(config.dataset, split, config.data, options=config.data_options, strict=strict, bar=bar)
     if (images.image_size, images.channels) != (config.image_size, config.channels):
         raise TacitError(
             f"the model takes {config.image_size} x {config.image_size} images of {config.channels} channels, "

@@ -73,6 +73,8 @@ def train(
         TacitError: if the folder holds another run, or one that was not asked to be resumed.
         Interrupted: after Ctrl-C (or SIGTERM), when everything is saved.
     """
+    if shared := set(train_images.class_names) & set(validation_images.class_names):
+        raise TacitError(f"class '{min(shared)}' is both in train and val: see 'tacit data check'")
     train_split = split_labelled(train_images.labels, train_images.class_names, config.labelled_ratio, config.seed)
     sampler = EpisodeSampler(train_split, config.train, (config.seed, 1))
     validation_split = split_labelled(

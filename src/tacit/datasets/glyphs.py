@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import os
 import string
 import sys
 import unicodedata
@@ -18,7 +17,6 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 import PIL
-import platformdirs
 from fontTools import unicodedata as script_data
 from fontTools.ttLib import TTFont
 from numpy.typing import NDArray
@@ -27,9 +25,9 @@ from rich.console import Console
 from rich.progress import track
 from scipy import ndimage
 
-from ..checkpoint import write_atomic
 from ..errors import TacitError
 from .base import DatasetSpec, ImageSet
+from .cache import cache_root, write_cache
 
 SPLIT_SCRIPTS: dict[str, tuple[str, ...]] = {
     "train": ("Latin", "Greek", "Cyrillic", "Coptic", "Old Italic", "Canadian Aboriginal"),
@@ -199,20 +197,17 @@ def _stamp(page: Image.Image, stencil: Image.Image, place: NDArray[np.float64], 
     page.paste(level, mask=ink)
 
 
-def load(split: str, path: Path | None = None) -> ImageSet:
-    """One split, drawn at the first call (some seconds), then read from the cache; ``path`` plays no part."""
+def load(split: str) -> ImageSet:
+    """One split, drawn at the first call (some seconds), then read from the cache."""
     classes = sorted(letter for script in SPLIT_SCRIPTS[split] for letter in letters()[script])
     shape = (len(classes) * IMAGES_PER_CLASS, SIZE, SIZE, 1)
-    cache = Path(os.environ.get("TACIT_CACHE") or platformdirs.user_cache_dir("tacit"), _cache_name(split))
+    cache = cache_root() / _cache_name(split)
     images = _read(cache, shape)
     if images is None:
         silent = not sys.stderr.isatty()
         bar = track(classes, f"drawing glyphs ({split})", console=Console(stderr=True), transient=True, disable=silent)
         images = np.stack([draw(letter) for letter in bar]).reshape(shape)
-        try:
-            write_atomic(cache, hashlib.sha256(images.data).digest() + images.tobytes())
-        except OSError as error:
-            raise TacitError(f"cannot write {cache} ({error.strerror}): set TACIT_CACHE to another folder") from error
+        write_cache(cache, hashlib.sha256(images.data).digest() + images.tobytes())
     labels = np.repeat(np.arange(len(classes), dtype=np.int64), IMAGES_PER_CLASS)
     return ImageSet("glyphs", split, images, labels, tuple(unicodedata.name(letter) for letter in classes))
 
@@ -236,4 +231,4 @@ def _read(cache: Path, shape: tuple[int, ...]) -> NDArray[np.uint8] | None:
 
 
 _SUMMARY = "letters of 11 scripts, 28 x 28 grey: 410 classes (247 / 68 / 95) of 100 images, drawn on first use"
-SPEC = DatasetSpec("glyphs", _SUMMARY, load, labelled_ratio=0.4, needs_path=False)
+SPEC = DatasetSpec("glyphs", _SUMMARY, labelled_ratio=0.4, channels=1, draw=load)

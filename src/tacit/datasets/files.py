@@ -1,0 +1,198 @@
+"""A user's files: a folder, or a zip archive that is read without unpacking, under one interface.
+
+Names are relative, with forward slashes. A loader can only read names that the listing gave, so that no name inside an
+archive or a table can lead out of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import zipfile
+from bisect import bisect_left
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path, PurePosixPath
+from typing import Any, Protocol
+
+from ..errors import TacitError
+from .base import Bar
+from .cache import WORKERS, cache_root, write_cache
+from .images import EXTENSIONS, MOST_BYTES, BrokenImage, printable
+
+_BLOCK = 1 << 22
+
+
+class Files(Protocol):
+    """What loaders see of a folder or an archive."""
+
+    path: Path
+
+    def folders(self, parent: str = "") -> list[str]:
+        """Names of the folders directly in ``parent`` ("" is the top), sorted."""
+
+    def files(self, parent: str = "") -> list[str]:
+        """Names of the files directly in ``parent``, sorted."""
+
+    def under(self, parent: str) -> list[str]:
+        """Names of all files in ``parent`` and its folders, with their path from the top, sorted."""
+
+    def read(self, name: str) -> bytes:
+        """A file's content; raises `BrokenImage` if it cannot be had."""
+
+    def digest(self, names: Sequence[str], bar: Bar) -> str:
+        """A hash of the files' names and contents."""
+
+
+def open_files(path: Path) -> Files:
+    """The files at a path: a folder, or a .zip archive."""
+    if path.is_dir():
+        return Folder(path)
+    if path.suffix.lower() == ".zip":
+        return Archive(path)
+    raise TacitError(f"{path} is neither a folder nor a .zip archive")
+
+
+def is_image(name: str) -> bool:
+    return PurePosixPath(name).suffix.lower() in EXTENSIONS
+
+
+def is_clutter(name: str) -> bool:
+    """What systems leave between the files: ``.DS_Store``, ``__MACOSX/``, ``Thumbs.db``."""
+    return any(part[:1] == "." or part in ("__MACOSX", "Thumbs.db", "desktop.ini") for part in name.split("/"))
+
+
+class Folder:
+    """The files in a folder. Links to folders are followed at the top of what is asked for, not below."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def folders(self, parent: str = "") -> list[str]:
+        with os.scandir(self.path / parent) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir() and not is_clutter(entry.name))
+
+    def files(self, parent: str = "") -> list[str]:
+        with os.scandir(self.path / parent) as entries:
+            return sorted(entry.name for entry in entries if entry.is_file() and not is_clutter(entry.name))
+
+    def under(self, parent: str) -> list[str]:
+        top, names = self.path / parent, []
+        for folder, _, files in os.walk(top):
+            prefix = Path(folder).relative_to(self.path).as_posix()
+            names += [name if prefix == "." else f"{prefix}/{name}" for name in files]
+        return sorted(name for name in names if not is_clutter(name))
+
+    def read(self, name: str) -> bytes:
+        path = self.path / name
+        try:
+            if path.stat().st_size > MOST_BYTES:
+                raise BrokenImage(f"more than {MOST_BYTES >> 20} MiB")
+            return path.read_bytes()
+        except OSError as error:
+            raise BrokenImage(error.strerror or str(error)) from error
+
+    def digest(self, names: Sequence[str], bar: Bar) -> str:
+        return file_digest(self.path, names, bar)
+
+
+class Archive:
+    """The files in a zip archive. Members with a name that leads elsewhere are never read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.members: dict[str, zipfile.ZipInfo] = {}
+        self.doubtful: dict[str, str] = {}  # members that are not read, and why
+        try:
+            self._zip = zipfile.ZipFile(path)
+            members = self._zip.infolist()
+        except Exception as error:  # of damaged archives: BadZipFile, struct.error, UnicodeDecodeError, ...
+            raise TacitError(f"{path} is not a zip archive, or a damaged one: {error}") from error
+        for member in members:
+            if member.is_dir() or is_clutter(member.filename.lstrip("./\\")):
+                continue
+            name = member.filename
+            if name in self.members:
+                self.doubtful[name] = "is in the archive more than once"
+            elif name.startswith("/") or "\\" in name or ":" in name or ".." in name.split("/"):
+                self.doubtful[name] = "has a path that leads out of the archive"
+            self.members[name] = member
+        self._names = sorted(self.members)
+
+    def folders(self, parent: str = "") -> list[str]:
+        prefix, found = f"{parent}/" if parent else "", []
+        at = bisect_left(self._names, prefix)
+        while at < len(self._names) and self._names[at].startswith(prefix):
+            folder, slash, _ = self._names[at][len(prefix) :].partition("/")
+            if slash and folder not in ("", ".", ".."):
+                found.append(folder)
+            at = bisect_left(self._names, f"{prefix}{folder}0") if slash else at + 1  # 0 is what follows /
+        return found
+
+    def files(self, parent: str = "") -> list[str]:
+        prefix = f"{parent}/" if parent else ""
+        return [name[len(prefix) :] for name in self.under(parent) if "/" not in name[len(prefix) :]]
+
+    def under(self, parent: str) -> list[str]:
+        if not parent:
+            return self._names
+        return self._names[bisect_left(self._names, f"{parent}/") : bisect_left(self._names, f"{parent}0")]
+
+    def read(self, name: str) -> bytes:
+        if name in self.doubtful:
+            raise BrokenImage(self.doubtful[name])
+        member = self.members[name]
+        if member.file_size > MOST_BYTES:
+            raise BrokenImage(f"more than {MOST_BYTES >> 20} MiB")
+        try:
+            with self._zip.open(member) as file:
+                content = file.read(MOST_BYTES + 1)  # not more, whatever the member turns out to be
+        except Exception as error:  # damaged or encrypted: BadZipFile, zlib.error, RuntimeError, EOFError, ...
+            raise BrokenImage(printable(str(error)) or type(error).__name__) from error
+        return content
+
+    def digest(self, names: Sequence[str], bar: Bar) -> str:
+        """From the checksums that the archive keeps of its members: nothing need be read."""
+        total = hashlib.sha256()
+        for name in names:
+            member = self.members[name]
+            total.update(repr((name, member.file_size, member.CRC)).encode("utf-8", "surrogatepass"))
+        return total.hexdigest()
+
+
+def file_digest(root: Path, names: Sequence[str], bar: Bar) -> str:
+    """A hash of files' names and contents; remembered, as long as no size, time or place of any of them changes."""
+    stats = []
+    for name in names:
+        try:
+            found = (root / name).stat()
+        except OSError as error:
+            raise TacitError(f"cannot read {root / name}: {error.strerror or error}") from error
+        stats.append((name, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino))
+    seen = hashlib.sha256(repr((str(root.resolve()), stats)).encode("utf-8", "surrogatepass")).hexdigest()
+    memory = cache_root() / "digests" / seen
+    try:
+        known = memory.read_text(encoding="ascii")
+        if len(known) == 64:
+            return known
+    except (OSError, ValueError):
+        pass
+    tick = bar("looking at the files (MiB)", sum(size for _, size, *_ in stats) >> 20)
+    total = hashlib.sha256()
+    with ThreadPoolExecutor(WORKERS) as pool:
+        for name, digest in zip(names, pool.map(lambda name: _content_digest(root / name, tick), names), strict=True):
+            total.update(repr((name, digest)).encode("utf-8", "surrogatepass"))
+    write_cache(memory, total.hexdigest().encode())
+    return total.hexdigest()
+
+
+def _content_digest(path: Path, tick: Any) -> str:
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while block := file.read(_BLOCK):
+                digest.update(block)
+                tick(len(block) / 2**20)
+    except OSError as error:
+        return f"unreadable: {error.strerror}"
+    return digest.hexdigest()

@@ -1,0 +1,139 @@
+"""From an image file's bytes, which may be hostile, to pixels of one size.
+
+Only the formats named here are opened; nothing larger than the limits is decoded. Pillow's JPEG decoder is asked for
+about twice the wanted size, which is much faster for photographs from a camera.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from .base import Payload
+
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF")
+EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif"})
+MOST_PIXELS = 120_000_000  # the largest phone cameras have 108 million; decoded, that is half a gigabyte
+MOST_BYTES = 256 << 20  # of one file
+_WIDE_MODES = ("I", "F", "I;16", "I;16L", "I;16B", "I;16N")
+
+
+class BrokenImage(Exception):  # noqa: N818 - reads better
+    """An image that cannot be read; the message says why, without its name."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A decoded image.
+
+    Attributes:
+        pixels: (size, size, channels) uint8.
+        width, height: of the original, after the camera's rotation was undone.
+    """
+
+    pixels: NDArray[np.uint8]
+    width: int
+    height: int
+
+
+def printable(name: str) -> str:
+    """A file's name without what could confuse a terminal: control characters, halves of characters."""
+    if name.isprintable():
+        return name
+    return "".join(c if c.isprintable() else c.encode("unicode-escape", "surrogatepass").decode() for c in name)
+
+
+def decode(payload: Payload, size: int, channels: int) -> Picture:
+    """Pixels (size, size, channels) of an image file or of an array; the shape is stretched to a square.
+
+    Rotation by EXIF is undone, transparency is laid on white, 16-bit and float images are scaled to 8 bits, and of an
+    animation the first frame is taken.
+
+    Raises:
+        BrokenImage: whatever is wrong with it.
+    """
+    try:
+        image, (width, height) = _open_array(payload) if isinstance(payload, np.ndarray) else _open_file(payload, size)
+        image = _plain(image, "L" if channels == 1 else "RGB")
+        if image.size != (size, size):  # large ones first by whole factors, which is faster and looks the same
+            image = image.resize((size, size), Image.Resampling.LANCZOS, reducing_gap=3)
+        pixels = np.asarray(image, dtype=np.uint8).reshape(size, size, channels)
+    except BrokenImage:
+        raise
+    except MemoryError:
+        raise BrokenImage("does not fit into memory") from None
+    except Exception as error:  # decoders of hostile bytes raise nearly everything there is
+        raise BrokenImage(printable(str(error)) or type(error).__name__) from error
+    return Picture(pixels, width, height)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No word from Pillow about odd metadata. Around a whole pass, not per image: warnings know no threads."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _open_file(content: bytes, size: int) -> tuple[Image.Image, tuple[int, int]]:
+    """The image, perhaps at a fraction of its size, and that size."""
+    if not content:
+        raise BrokenImage("empty file")
+    if len(content) > MOST_BYTES:
+        raise BrokenImage(f"more than {MOST_BYTES >> 20} MiB")
+    try:
+        image: Image.Image = Image.open(io.BytesIO(content), formats=FORMATS)
+    except UnidentifiedImageError:
+        raise BrokenImage(f"no image of a format that is read ({', '.join(FORMATS)}), or damaged") from None
+    full = image.size
+    if full[0] * full[1] > MOST_PIXELS:
+        raise BrokenImage(f"{full[0]} x {full[1]} pixels, more than {MOST_PIXELS // 10**6} million")
+    image.draft(None, (2 * size, 2 * size))  # only JPEG knows drafts
+    image.load()
+    drafted = image.size
+    with suppress(Exception):  # the picture is sound even if its EXIF data are not
+        image = ImageOps.exif_transpose(image)
+    return image, full if image.size == drafted else full[::-1]
+
+
+def _open_array(pixels: NDArray[Any]) -> tuple[Image.Image, tuple[int, int]]:
+    if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or 0 in pixels.shape:
+        raise BrokenImage(f"not pixels of an image: {pixels.dtype} of shape {pixels.shape}")
+    if pixels.shape[0] * pixels.shape[1] > MOST_PIXELS:
+        raise BrokenImage(f"{pixels.shape[1]} x {pixels.shape[0]} pixels, more than {MOST_PIXELS // 10**6} million")
+    if pixels.ndim == 3 and pixels.shape[2] == 1:
+        pixels = pixels[..., 0]
+    if pixels.ndim == 3 and pixels.shape[2] not in (3, 4):
+        raise BrokenImage(f"{pixels.shape[2]} channels instead of 1, 3 or 4")
+    image = Image.fromarray(np.ascontiguousarray(pixels))
+    return image, image.size
+
+
+def _plain(image: Image.Image, mode: str) -> Image.Image:
+    """Grey (L) or RGB, 8 bits, opaque."""
+    if image.mode in _WIDE_MODES:
+        image = Image.fromarray(_eight_bits(np.asarray(image)))
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        paper = Image.new("RGB", image.size, "white")
+        paper.paste(image, mask=image.getchannel("A"))
+        image = paper
+    return image if image.mode == mode else image.convert(mode)
+
+
+def _eight_bits(values: NDArray[Any]) -> NDArray[np.uint8]:
+    """Integers are read as 16-bit, floats as from 0 to 1, to 255 or to 65,535, whichever they fit into."""
+    low, high = values.min(), values.max()
+    if not (low >= 0 and high <= 65535):  # false for NaN as well
+        raise BrokenImage(f"pixel values from {low} to {high}, which are not of 8 or 16 bits")
+    whole = values.dtype.kind in "iu"
+    top = 65535 if whole or high > 255 else 255 if high > 1 else 1
+    return np.asarray(np.rint(values * np.float32(255 / top)), dtype=np.uint8)
