@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import TacitError
-from .base import SPLITS, Bar, DatasetSpec, ImageSet, Item, Listing, Source, find_source, no_bar
+from .base import SPLITS, Bar, DatasetSpec, ImageSet, Item, Listing, Source, check_path, find_source, no_bar
 from .cache import pictures
 
 FEW = 10  # a class with fewer images is named: with 40 % of them labelled, 1 support and 3 query images are left
@@ -79,6 +79,7 @@ def check_dataset(
     What makes training or its result wrong is an error: classes shared between splits, a split that cannot be read,
     with ``strict`` also images that cannot be read. What a user may want to look into is a warning.
     """
+    check_path(spec, path)
     started = time.perf_counter()
     report = Report(spec.name, None if path is None else str(path), options)
     seen: dict[bytes, list[str]] = {}  # hash of the pixels -> the images that have them

@@ -100,7 +100,7 @@ def _open_file(content: bytes, size: int) -> tuple[Image.Image, tuple[int, int]]
     image.load()
     drafted = image.size
     with suppress(Exception):  # the picture is sound even if its EXIF data are not
-        image = ImageOps.exif_transpose(image)
+        ImageOps.exif_transpose(image, in_place=True)
     return image, full if image.size == drafted else full[::-1]
 
 
