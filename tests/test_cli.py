@@ -13,7 +13,9 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from tacit.checkpoint import load_checkpoint
 
@@ -55,7 +57,8 @@ def runs(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("command", [[], ["methods"], ["datasets"], ["train"], ["evaluate"], ["demo"]])
+@pytest.mark.parametrize("command", [[], ["methods"], ["datasets"], ["train"], ["evaluate"], ["demo"],
+                                     ["data"], ["data", "check"], ["data", "prepare"]])  # fmt: skip
 def test_help_teaches(command):
     out = good(*command, "--help")
     assert "Usage" in out
@@ -271,3 +274,78 @@ def _wait_for(path: Path, seconds: float = 120) -> None:
     while not path.exists() or path.stat().st_size == 0:
         assert time.monotonic() < end, f"{path} did not appear"
         time.sleep(0.05)
+
+
+@pytest.fixture
+def photos(tmp_path) -> Path:
+    """train/ val/ test/ of six classes with ten images each."""
+    rng = np.random.default_rng(0)
+    for split in ("train", "val", "test"):
+        for label in range(6):
+            folder = tmp_path / "photos" / split / f"{split}-{label}"
+            folder.mkdir(parents=True)
+            for index in range(10):
+                pixels = rng.integers(0, 256, (40, 30, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(folder / f"{index}.png")
+    return tmp_path / "photos"
+
+
+def test_data_check(photos):
+    out = good("data", "check", "--data", photos)
+    assert "180 images read" in out and "nothing is wrong" in out and "30 x 40" in out
+    broken = photos / "train" / "train-0" / "3.png"
+    broken.write_bytes(b"no image")
+    out = good("data", "check", "--data", photos)
+    assert "train/train-0/3.png: no image of a format that is read" in out
+    report = tacit("data", "check", "--data", photos, "--strict", "--json")
+    assert report.returncode == 2 and not report.stderr
+    assert json.loads(report.stdout)["splits"]["train"]["broken"].keys() == {"train/train-0/3.png"}
+    (photos / "val" / "val-0").rename(photos / "val" / "train-1")
+    report = tacit("data", "check", "--data", photos)
+    assert report.returncode == 2 and "'train-1' in train and val" in report.stdout
+
+
+def test_train_and_evaluate_on_a_folder_of_ones_own(photos, tmp_path, monkeypatch):
+    monkeypatch.setenv("TACIT_CACHE", str(tmp_path / "cache"))
+    rows = json.loads(good("data", "prepare", "--data", photos, "--image-size", "32", "--json"))
+    assert [(row["split"], row["classes"], row["images"]) for row in rows] == [
+        ("train", 6, 60), ("val", 6, 60), ("test", 6, 60),
+    ]  # fmt: skip
+    run = tmp_path / "run"
+    data = ("--dataset", "folder", "--data", photos)
+    small = [*SMALL, "--image-size", "32"]
+    good("train", *data, "--method", "tac", "--episodes", "3", "--out", run, *small)
+    assert json.loads((run / "config.json").read_text())["data_options"] == {"image_size": 32, "split_seed": 0}
+    result = json.loads(good("evaluate", run, "--splits", "1", "--episodes", "5", "--iterations", "1", "--json"))
+    assert result["dataset"] == "folder" and result["n"] == 5
+    # The same weights on another folder, and on data that do not fit.
+    other = json.loads(
+        good(
+            "evaluate",
+            run,
+            "--data",
+            photos,
+            "--data-option",
+            "split_seed=1",
+            "--splits",
+            "1",
+            "--episodes",
+            "5",
+            "--json",
+        )
+    )
+    assert other["data_options"] == {"image_size": 32, "split_seed": 1}
+    assert "3 channels" in bad("evaluate", run, "--dataset", "glyphs", "--splits", "1", "--episodes", "5")
+    # The images of the run have changed.
+    Image.fromarray(np.zeros((40, 30, 3), np.uint8)).save(photos / "train" / "train-0" / "0.png")
+    assert "fingerprint" in bad("train", *data, "--method", "tac", "--episodes", "3", "--out", run, "--resume", *small)
+
+
+def test_bad_data(photos, tmp_path):
+    assert "no such file" in bad("data", "check", "--data", tmp_path / "nowhere")
+    assert "--data PATH" in bad("data", "prepare", "--dataset", "omniglot")
+    assert "no option 'image_size'" in bad("data", "check", "--dataset", "glyphs", "--image-size", "32")
+    assert "with a name from image_size, split_seed" in bad("data", "check", "--data", photos, "--data-option", "x=1")
+    (photos / "val" / "val-0").rename(photos / "val" / "train-1")
+    out = bad("train", "--dataset", "folder", "--data", photos, "--method", "pn", "--out", tmp_path / "run", *SMALL)
+    assert "class 'train-1' is both in train and val" in out

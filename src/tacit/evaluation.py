@@ -28,6 +28,9 @@ from .sampling import EpisodeSampler, EpisodeSpec, split_labelled
 
 Tick = Callable[[float], None]  # called with how many more are done
 MOST_ITERATIONS = 5  # refinements tried when their number is chosen on validation classes ...
+BATCH_PIXELS = (
+    256 * 28 * 28
+)  # of the images that are embedded together: more is no faster, and needs gigabytes at 84 x 84
 CHOICE_EPISODES = 600  # ... over so many episodes
 
 
@@ -88,17 +91,31 @@ class Accuracy:
         return f"{self.mean:.2f} ± {self.interval:.2f}"
 
 
-def embed(backbone: nn.Module, images: NDArray[np.uint8], *, batch: int = 256, progress: Tick | None = None) -> Tensor:
-    """Stored images (n, height, width, channels) -> vectors (n, dim), on the backbone's device."""
+def embed(
+    backbone: nn.Module,
+    images: NDArray[np.uint8],
+    rows: NDArray[np.int64] | None = None,
+    *,
+    batch: int | None = None,
+    progress: Tick | None = None,
+) -> Tensor:
+    """Stored images (n, height, width, channels), or those ``rows`` of them, -> vectors (n, dim), on the same device.
+
+    Only a batch of images is in memory at a time.
+    """
+    if batch is None:
+        batch = max(1, BATCH_PIXELS // (images.shape[1] * images.shape[2]))
+    count = len(images) if rows is None else len(rows)
     device = next(backbone.parameters()).device
     vectors = []
     backbone.eval()
     with torch.inference_mode():
-        for start in range(0, len(images), batch):
-            part = torch.from_numpy(np.ascontiguousarray(images[start : start + batch])).to(device)
-            vectors.append(backbone(to_input(part)))
+        for start in range(0, count, batch):
+            part = slice(start, start + batch) if rows is None else rows[start : start + batch]
+            pixels = torch.from_numpy(np.array(images[part])).to(device)
+            vectors.append(backbone(to_input(pixels)))
             if progress:
-                progress(len(part))
+                progress(len(pixels))
     return torch.cat(vectors)
 
 
@@ -190,7 +207,7 @@ def embed_used(backbone: nn.Module, images: ImageSet, sampler: EpisodeSampler, e
     """Embeddings of those images that the first ``episodes`` episodes show; the rows of others are not filled."""
     episode = sampler.batch(0, episodes)
     used = torch.unique(torch.cat([part.flatten() for part in (episode.support, episode.query, episode.unlabelled)]))
-    found = embed(backbone, images.images[used.numpy()])
+    found = embed(backbone, images.images, used.numpy())
     vectors = torch.empty(len(images.images), found.shape[1], device=found.device)
     vectors[used.to(found.device)] = found
     return vectors

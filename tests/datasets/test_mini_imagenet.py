@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from samples import pixels, png
 from PIL import Image
+from samples import pixels, png
 
 from tacit.datasets import ImageSet, load_dataset
 from tacit.errors import TacitError
