@@ -169,11 +169,13 @@ def prepare(
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
-    table = Table("split", "classes", "images", "left out", "MiB", "cache", box=None, header_style="bold")
+    table = Table("split", "classes", "images", "left out", "MiB", box=None, header_style="bold")
     for row in rows:
         numbers = (f"{row[name]:,}" for name in ("classes", "images", "broken"))
-        table.add_row(row["split"], *numbers, f"{row['bytes'] / 2**20:,.0f}", escape(str(row["cache"])))
+        table.add_row(row["split"], *numbers, f"{row['bytes'] / 2**20:,.0f}")
     console.print(table)
+    where = Path(rows[0]["cache"]).parent
+    console.print(f"Ready, in {escape(str(where))}.", highlight=False, soft_wrap=True)
 
 
 @app.command()

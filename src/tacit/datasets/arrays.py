@@ -4,6 +4,7 @@ ever loaded.
 
 from __future__ import annotations
 
+import io
 import math
 import zipfile
 from collections.abc import Iterator
@@ -15,7 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import TacitError
+from .files import METHODS
 from .images import MOST_BYTES, printable
+
+_MOST_HEADER = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,8 @@ def open_npz(path: Path) -> dict[str, StoredImages]:
     try:
         with zipfile.ZipFile(path) as archive:
             for member in archive.infolist():
+                if member.compress_type not in METHODS:
+                    raise ValueError(f"'{printable(member.filename)}' is packed by a method that is not read")
                 with archive.open(member) as file:
                     shape, columns_first, dtype = _header(file)
                     length = file.tell()
@@ -64,7 +70,9 @@ def open_npz(path: Path) -> dict[str, StoredImages]:
                     raise TacitError(f"{path} is refused: '{printable(name)}' holds pickled objects")
                 if math.prod(shape) * dtype.itemsize + length != member.file_size:
                     raise ValueError(f"'{printable(name)}' is not as long as its header says")
-                if len(shape) != 4 or columns_first or dtype.kind not in "uif" or math.prod(shape[1:]) > MOST_BYTES:
+                row = math.prod(shape[1:]) * dtype.itemsize
+                sound = len(shape) == 4 and min(shape) > 0 and shape[0] < 1 << 40 and row <= MOST_BYTES
+                if not sound or columns_first or dtype.kind not in "uif":
                     raise TacitError(
                         f"'{printable(name)}' in {path} is not an array of images: {dtype} of shape {shape}"
                         + (" in Fortran order" if columns_first else "")
@@ -80,11 +88,14 @@ def open_npz(path: Path) -> dict[str, StoredImages]:
 
 
 def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    version = np.lib.format.read_magic(file)
+    start = io.BytesIO(file.read(_MOST_HEADER))  # numpy would read as much as the header claims to have
+    version = np.lib.format.read_magic(start)
     read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     if version not in read:
         raise ValueError(f"arrays of version {version} hold no images")
-    return read[version](file)
+    found = read[version](start)
+    file.seek(start.tell())
+    return found
 
 
 def _pixels(row: NDArray[Any], scale: float) -> NDArray[Any]:

@@ -27,14 +27,14 @@ from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from ..checkpoint import read_json, write_atomic, write_json
-from ..errors import TacitError
+from ..errors import Interrupted, TacitError
 from ..progress import messages
 from .base import Bar, DatasetSpec, ImageSet, Item, Listing, Source
 from .images import BrokenImage, Picture, decode, quiet
 
 FORMAT = 1  # part of every cache's name: raise it when the files or the decoding change
 CHUNK = 1024  # images between two moments that a killed build can go back to
-WORKERS = min(8, os.cpu_count() or 1)
+WORKERS = min(4, os.cpu_count() or 1)  # each may hold a decoded photograph, half a gigabyte at the limit
 LARGE = 1 << 14  # bytes of an image file from which on another thread pays: below, threads only wait for each other
 
 
@@ -84,7 +84,10 @@ def load_cached(
     with _explained(folder), _alone(folder):
         found = _read(folder, spec, split)  # another process may have been faster
         if found is None:
-            _build(folder, listing, size, spec.channels, f"preparing {spec.name} ({split})", bar)
+            try:
+                _build(folder, listing, size, spec.channels, f"preparing {spec.name} ({split})", bar)
+            except KeyboardInterrupt:
+                raise Interrupted(f"stopped while preparing {spec.name} ({split})") from None
             if source.digest(bar) != digest:
                 (folder / "meta.json").unlink()
                 raise TacitError("the files changed while they were read: run the command again")
@@ -168,6 +171,7 @@ def _build(folder: Path, listing: Listing, size: int, channels: int, what: str, 
         labels.seek(state.images * 8)
         for file in (images, labels):
             file.truncate()
+        due = state.seen + CHUNK
         for item, picture in pictures(listing, size, channels, state.seen):
             state.seen += 1
             if isinstance(picture, str):
@@ -180,7 +184,8 @@ def _build(folder: Path, listing: Listing, size: int, channels: int, what: str, 
                     labels.write(struct.pack("<q", item.label * listing.turns + turn))
                 state.images += listing.turns
             tick(1)
-            if state.seen % CHUNK == 0 or state.seen == listing.count:
+            if state.seen in (due, listing.count):
+                due = state.seen + max(CHUNK, len(state.broken))  # a long list is not written again and again
                 for file in (images, labels):
                     file.flush()
                     os.fsync(file.fileno())
@@ -218,8 +223,9 @@ def _progress(folder: Path, row: int) -> _Progress:
             return state
     except (OSError, ValueError, TypeError):
         pass
-    for name in ("images.bin", "labels.bin"):
-        (folder / name).write_bytes(b"")
+    for name in ("images.bin", "labels.bin"):  # removed, not emptied: another process may have the old ones mapped
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).touch()
     return _Progress(0, 0, [])
 
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import zipfile
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
@@ -20,6 +23,7 @@ from .base import Bar
 from .cache import WORKERS, cache_root, write_cache
 from .images import EXTENSIONS, MOST_BYTES, BrokenImage, printable
 
+METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # others unpack a whole member at once, however large it gets
 _BLOCK = 1 << 22
 
 
@@ -48,7 +52,7 @@ def open_files(path: Path) -> Files:
     """The files at a path: a folder, or a .zip archive."""
     if path.is_dir():
         return Folder(path)
-    if path.suffix.lower() == ".zip":
+    if path.suffix.lower() == ".zip" and path.is_file():
         return Archive(path)
     raise TacitError(f"{path} is neither a folder nor a .zip archive")
 
@@ -69,12 +73,10 @@ class Folder:
         self.path = path
 
     def folders(self, parent: str = "") -> list[str]:
-        with os.scandir(self.path / parent) as entries:
-            return sorted(entry.name for entry in entries if entry.is_dir() and not is_clutter(entry.name))
+        return _names(self.path / parent, os.DirEntry.is_dir)
 
     def files(self, parent: str = "") -> list[str]:
-        with os.scandir(self.path / parent) as entries:
-            return sorted(entry.name for entry in entries if entry.is_file() and not is_clutter(entry.name))
+        return _names(self.path / parent, os.DirEntry.is_file)
 
     def under(self, parent: str) -> list[str]:
         top, names = self.path / parent, []
@@ -86,14 +88,31 @@ class Folder:
     def read(self, name: str) -> bytes:
         path = self.path / name
         try:
-            if path.stat().st_size > MOST_BYTES:
+            found = path.stat()
+            if not stat.S_ISREG(found.st_mode):  # a pipe or a device may never end
+                raise BrokenImage("not a file but a pipe, a device or a folder")
+            if found.st_size > MOST_BYTES:
                 raise BrokenImage(f"more than {MOST_BYTES >> 20} MiB")
-            return path.read_bytes()
+            with path.open("rb") as file:
+                return file.read(found.st_size)
         except OSError as error:
             raise BrokenImage(error.strerror or str(error)) from error
 
     def digest(self, names: Sequence[str], bar: Bar) -> str:
         return file_digest(self.path, names, bar)
+
+
+def _names(folder: Path, wanted: Callable[[os.DirEntry[str]], bool]) -> list[str]:
+    found = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                with suppress(OSError):  # a link in a circle is nothing
+                    if wanted(entry) and not is_clutter(entry.name):
+                        found.append(entry.name)
+    except OSError as error:
+        raise TacitError(f"cannot read {printable(str(folder))}: {error.strerror}") from error
+    return sorted(found)
 
 
 class Archive:
@@ -107,7 +126,7 @@ class Archive:
             self._zip = zipfile.ZipFile(path)
             members = self._zip.infolist()
         except Exception as error:  # of damaged archives: BadZipFile, struct.error, UnicodeDecodeError, ...
-            raise TacitError(f"{path} is not a zip archive, or a damaged one: {error}") from error
+            raise TacitError(f"{path} is not a zip archive, or a damaged one: {printable(str(error))}") from error
         for member in members:
             if member.is_dir() or is_clutter(member.filename.lstrip("./\\")):
                 continue
@@ -116,7 +135,13 @@ class Archive:
                 self.doubtful[name] = "is in the archive more than once"
             elif name.startswith("/") or "\\" in name or ":" in name or ".." in name.split("/"):
                 self.doubtful[name] = "has a path that leads out of the archive"
+            elif member.compress_type not in METHODS:
+                self.doubtful[name] = "is packed by a method that is not read"
             self.members[name] = member
+        by_place = sorted(self.members.values(), key=lambda member: member.header_offset)
+        for member, following in pairwise(by_place):  # small archives of endless content share it between members
+            if member.header_offset + member.compress_size > following.header_offset:
+                self.doubtful.setdefault(member.filename, "overlaps with another member")
         self._names = sorted(self.members)
 
     def folders(self, parent: str = "") -> list[str]:
@@ -146,7 +171,7 @@ class Archive:
             raise BrokenImage(f"more than {MOST_BYTES >> 20} MiB")
         try:
             with self._zip.open(member) as file:
-                content = file.read(MOST_BYTES + 1)  # not more, whatever the member turns out to be
+                content = file.read(member.file_size)  # not more, whatever the member turns out to be
         except Exception as error:  # damaged or encrypted: BadZipFile, zlib.error, RuntimeError, EOFError, ...
             raise BrokenImage(printable(str(error)) or type(error).__name__) from error
         return content
@@ -166,9 +191,9 @@ def file_digest(root: Path, names: Sequence[str], bar: Bar) -> str:
     for name in names:
         try:
             found = (root / name).stat()
-        except OSError as error:
-            raise TacitError(f"cannot read {root / name}: {error.strerror or error}") from error
-        stats.append((name, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino))
+            stats.append((name, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino))
+        except OSError as error:  # a link that leads nowhere, which whoever reads it will name
+            stats.append((name, 0, error.errno or 0, 0, 0))
     seen = hashlib.sha256(repr((str(root.resolve()), stats)).encode("utf-8", "surrogatepass")).hexdigest()
     memory = cache_root() / "digests" / seen
     try:
@@ -189,6 +214,9 @@ def file_digest(root: Path, names: Sequence[str], bar: Bar) -> str:
 def _content_digest(path: Path, tick: Any) -> str:
     digest = hashlib.sha256()
     try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode) or (is_image(path.name) and found.st_size > MOST_BYTES):
+            return "never read"
         with path.open("rb") as file:
             while block := file.read(_BLOCK):
                 digest.update(block)

@@ -38,7 +38,7 @@ def find(split: str, path: Path, options: dict[str, Any]) -> Source:
             "or at least three class folders, to be split"
         )
     chosen = deal(classes, options["split_seed"])[split]
-    return class_folders(files, top, chosen)
+    return class_folders(files, top, chosen, f", split by class with seed {options['split_seed']}")
 
 
 def deal(classes: list[str], seed: int) -> dict[str, list[str]]:
@@ -60,7 +60,7 @@ def split_folders(files: Files, top: str = "") -> dict[str, str]:
     return {split: _join(top, name) for split, name in found.items() if name is not None}
 
 
-def class_folders(files: Files, top: str, classes: list[str] | None = None) -> Source:
+def class_folders(files: Files, top: str, classes: list[str] | None = None, note: str = "") -> Source:
     """Every folder in ``top`` (or only those named) is a class; its images may lie in folders of their own."""
     kind = "class folders" if files.path.is_dir() else "class folders in a zip archive"
 
@@ -85,7 +85,7 @@ def class_folders(files: Files, top: str, classes: list[str] | None = None) -> S
     def digest(bar: Any) -> str:
         return files.digest([name for inside in names().values() for name in inside if is_image(name)], bar)
 
-    return Source(kind, digest, listing)
+    return Source(kind + note, digest, listing)
 
 
 def _items(files: Files, entries: list[tuple[str, int]], start: int) -> Iterator[Item]:

@@ -7,9 +7,12 @@ about twice the wanted size, which is much faster for photographs from a camera.
 from __future__ import annotations
 
 import io
+import math
+import re
+import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +26,10 @@ FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF")
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif"})
 MOST_PIXELS = 120_000_000  # the largest phone cameras have 108 million; decoded, that is half a gigabyte
 MOST_BYTES = 256 << 20  # of one file
+MOST_SCANS = 64  # of a JPEG file, progressive ones usually have 10; each goes over all pixels, and can be a few bytes
+LARGE = 1 << 24  # pixels; each takes up to 13 bytes of memory, so of larger images only one is decoded at a time
+_ALONE = threading.Lock()
+_MARKER = re.compile(rb"\xff([^\x00\xd0-\xd7\xff])")
 _WIDE_MODES = ("I", "F", "I;16", "I;16L", "I;16B", "I;16N")
 
 
@@ -61,11 +68,18 @@ def decode(payload: Payload, size: int, channels: int) -> Picture:
         BrokenImage: whatever is wrong with it.
     """
     try:
-        image, (width, height) = _open_array(payload) if isinstance(payload, np.ndarray) else _open_file(payload, size)
-        image = _plain(image, "L" if channels == 1 else "RGB")
-        if image.size != (size, size):  # large ones first by whole factors, which is faster and looks the same
-            image = image.resize((size, size), Image.Resampling.LANCZOS, reducing_gap=3)
-        pixels = np.asarray(image, dtype=np.uint8).reshape(size, size, channels)
+        image, full, held = _open_array(payload) if isinstance(payload, np.ndarray) else _open_file(payload, size)
+        drafted = image.size
+        with _ALONE if held > LARGE else nullcontext():
+            if not isinstance(payload, np.ndarray):
+                image.load()
+                with suppress(Exception):  # the picture is sound even if its EXIF data are not
+                    ImageOps.exif_transpose(image, in_place=True)
+            width, height = full if image.size == drafted else full[::-1]
+            image = _plain(image, "L" if channels == 1 else "RGB")
+            if image.size != (size, size):  # large ones first by whole factors, which is faster and looks the same
+                image = image.resize((size, size), Image.Resampling.LANCZOS, reducing_gap=3)
+            pixels = np.asarray(image, dtype=np.uint8).reshape(size, size, channels)
     except BrokenImage:
         raise
     except MemoryError:
@@ -83,8 +97,8 @@ def quiet() -> Iterator[None]:
         yield
 
 
-def _open_file(content: bytes, size: int) -> tuple[Image.Image, tuple[int, int]]:
-    """The image, perhaps at a fraction of its size, and that size."""
+def _open_file(content: bytes, size: int) -> tuple[Image.Image, tuple[int, int], int]:
+    """The image, not yet decoded, perhaps at a fraction of its size; that size; how many pixels decoding holds at once."""
     if not content:
         raise BrokenImage("empty file")
     if len(content) > MOST_BYTES:
@@ -96,15 +110,26 @@ def _open_file(content: bytes, size: int) -> tuple[Image.Image, tuple[int, int]]
     full = image.size
     if full[0] * full[1] > MOST_PIXELS:
         raise BrokenImage(f"{full[0]} x {full[1]} pixels, more than {MOST_PIXELS // 10**6} million")
+    scans = _scans(content) if image.format in ("JPEG", "MPO") else 1
+    if scans > MOST_SCANS:
+        raise BrokenImage(f"a JPEG file of more than {MOST_SCANS} scans")
     image.draft(None, (2 * size, 2 * size))  # only JPEG knows drafts
-    image.load()
-    drafted = image.size
-    with suppress(Exception):  # the picture is sound even if its EXIF data are not
-        ImageOps.exif_transpose(image, in_place=True)
-    return image, full if image.size == drafted else full[::-1]
+    return image, full, math.prod(image.size if scans == 1 else full)
 
 
-def _open_array(pixels: NDArray[Any]) -> tuple[Image.Image, tuple[int, int]]:
+def _scans(content: bytes) -> int:
+    """How often a JPEG file goes over its pixels, as far as the limit."""
+    scans, at = 0, 2
+    while scans <= MOST_SCANS and (found := _MARKER.search(content, at)):
+        marker, at = found[1][0], found.end()
+        if marker == 0xD9:  # the end
+            break
+        scans += marker == 0xDA
+        at += int.from_bytes(content[at : at + 2], "big")  # the length of what follows, which may look like markers
+    return scans
+
+
+def _open_array(pixels: NDArray[Any]) -> tuple[Image.Image, tuple[int, int], int]:
     if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or 0 in pixels.shape:
         raise BrokenImage(f"not pixels of an image: {pixels.dtype} of shape {pixels.shape}")
     if pixels.shape[0] * pixels.shape[1] > MOST_PIXELS:
@@ -114,7 +139,7 @@ def _open_array(pixels: NDArray[Any]) -> tuple[Image.Image, tuple[int, int]]:
     if pixels.ndim == 3 and pixels.shape[2] not in (3, 4):
         raise BrokenImage(f"{pixels.shape[2]} channels instead of 1, 3 or 4")
     image = Image.fromarray(np.ascontiguousarray(pixels))
-    return image, image.size
+    return image, image.size, math.prod(image.size)
 
 
 def _plain(image: Image.Image, mode: str) -> Image.Image:

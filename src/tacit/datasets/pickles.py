@@ -121,6 +121,7 @@ class _Machine:
         self.data, self.at = data, 0
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
+        self.copied = 0
 
     def run(self) -> Any:
         for _ in range(MOST_STEPS):
@@ -218,7 +219,15 @@ class _Machine:
             raise _Damaged("a call of nothing")
         if function.name not in _CALLS:
             raise _Refused(f"a call of '{function.name}'")
-        self.push(_CALLS[function.name](*arguments))
+        made = _CALLS[function.name](*arguments)
+        self.copy(len(made) if isinstance(made, bytes | str) else 0)
+        self.push(made)
+
+    def copy(self, count: int) -> None:
+        """Calls may not make more than the file holds: each could make a megabyte of what was written once."""
+        self.copied += count
+        if self.copied > len(self.data):
+            raise _Refused("calls that make more than the file holds")
 
     def build(self) -> None:
         """Give the object on the stack its state: an array its elements, a dtype its byte order."""
@@ -234,6 +243,7 @@ class _Machine:
         elif isinstance(target, _Array):
             _, shape, dtype, columns_first, elements = state
             array = _array(elements, dtype, shape, "F" if columns_first else "C")
+            self.copy(array.size if array.dtype == object else 0)
             if target.memo is not None:
                 self.memo[target.memo] = array
             self.push(array)
@@ -248,6 +258,8 @@ def _dict(target: dict[Any, Any], pairs: list[Any]) -> dict[Any, Any]:
     for key, value in zip(pairs[::2], pairs[1::2], strict=True):
         if not isinstance(key, str | bytes | int | float | None):
             raise _Refused(f"a {type(key).__name__} as a key")
+        if isinstance(key, int) and abs(key) >= 1 << 63:  # large numbers can be chosen so that all collide in a dict
+            raise _Refused("a number of more than 64 bits as a key")
         target[key] = value
     return target
 
@@ -257,10 +269,14 @@ def _array(elements: Any, dtype: Any, shape: Any, order: Any = "C") -> np.ndarra
         raise _Damaged("an array that is none")
     if not all(isinstance(side, int) and side >= 0 for side in shape):
         raise _Damaged("an array with a shape that is none")
+    if 0 in shape and max(shape) > 1 << 16:  # a loop over nothing, for ever
+        raise _Damaged("an empty array of many rows")
     kind = dtype.to_numpy()
     if kind == np.dtype(object):
         if not isinstance(elements, list) or len(elements) != math.prod(shape):
             raise _Damaged("an array of objects that is none")
+        if any(isinstance(element, np.ndarray) and element.dtype == object for element in elements):
+            raise _Refused("an array of objects inside another")  # numpy frees them by recursion, until the stack ends
         array = np.empty(len(elements), dtype=object)
         for index, element in enumerate(elements):
             array[index] = element
@@ -268,6 +284,8 @@ def _array(elements: Any, dtype: Any, shape: Any, order: Any = "C") -> np.ndarra
         if not isinstance(elements, bytes | memoryview) or len(elements) != math.prod(shape) * kind.itemsize:
             raise _Damaged("an array whose size is not that of its elements")
         array = np.frombuffer(elements, dtype=kind) if kind.itemsize and len(elements) else np.empty(0, kind)
+        if kind.kind == "U" and array.view(kind.str[0] + "u4").max(initial=0) > 0x10FFFF:
+            raise _Damaged("text of characters that do not exist")
     return array.reshape(shape, order=order)
 
 
@@ -299,7 +317,15 @@ _NAMES = {"numpy.ndarray", "builtins.list", "__builtin__.list", "builtins.int", 
 def _integer(line: bytes) -> Any:
     if line in (b"00", b"01"):  # how the oldest protocol writes a truth value
         return line == b"01"
+    if len(line) > 40:
+        raise _Refused(f"a number of {len(line)} digits")
     return int(line.rstrip(b"L"))
+
+
+def _place(line: bytes) -> int:
+    if len(line) > 10:
+        raise _Damaged("a place in the memo that is none")
+    return int(line)
 
 
 def _quoted(line: bytes) -> bytes:
@@ -370,11 +396,11 @@ _STEPS: dict[int, Callable[[_Machine], Any]] = {
     ord("s"): lambda m: m.update([m.pop(), m.pop()][::-1]),
     ord("u"): lambda m: m.update(m.operands()),
     # the memo
-    ord("p"): lambda m: m.remember(int(m.line())),
+    ord("p"): lambda m: m.remember(_place(m.line())),
     ord("q"): lambda m: m.remember(m.number(_UINT8)),
     ord("r"): lambda m: m.remember(m.number(_UINT32)),
     0x94: lambda m: m.remember(len(m.memo)),
-    ord("g"): lambda m: m.push(m.memo[int(m.line())]),
+    ord("g"): lambda m: m.push(m.memo[_place(m.line())]),
     ord("h"): lambda m: m.push(m.memo[m.number(_UINT8)]),
     ord("j"): lambda m: m.push(m.memo[m.number(_UINT32)]),
     # names, calls, states: see _CALLS

@@ -21,6 +21,8 @@ from .folder import class_folders, split_folders
 from .images import BrokenImage, printable
 from .pickles import load_pickle, text, text_keys
 
+MOST_LETTERS = 10_000_000  # of all class names: a pickle can name a long one again and again
+
 
 def find(split: str, path: Path, options: dict[str, Any]) -> Source:
     """One split, from the first of the known layouts that is there."""
@@ -46,7 +48,7 @@ def find(split: str, path: Path, options: dict[str, Any]) -> Source:
 
 def _pickled(path: Path, labels_path: Path, split: str) -> Listing:
     images = load_pickle(path)
-    if isinstance(images, np.ndarray):
+    if isinstance(images, np.ndarray) and images.ndim:
         images = list(images)
     if not isinstance(images, list):
         raise TacitError(f"{path} does not hold a list of PNG images")
@@ -96,7 +98,11 @@ def _labels(path: Path, split: str, count: int) -> tuple[NDArray[np.int64], tupl
     if strings is None:
         ids, labels = np.unique(labels, return_inverse=True)
         return labels.astype(np.int64), tuple(f"{split} {number}" for number in ids)
-    names = [text(name) for name in strings] if isinstance(strings, list | tuple | np.ndarray) else []
+    strings = strings.tolist() if isinstance(strings, np.ndarray) else strings
+    strings = strings if isinstance(strings, list | tuple) else ()
+    if (length := sum(len(name) for name in strings if isinstance(name, str | bytes | memoryview))) > MOST_LETTERS:
+        raise TacitError(f"{path} has class names of {length:,} letters in all")
+    names = [text(name) for name in strings]
     if labels.min() < 0 or labels.max() >= len(names) or not all(isinstance(name, str) for name in names):
         raise TacitError(f"{path} has class ids from {labels.min()} to {labels.max()}, but {len(names):,} class names")
     return labels.astype(np.int64), tuple(map(printable, names))
