@@ -336,7 +336,18 @@ def test_train_and_evaluate_on_a_folder_of_ones_own(photos, tmp_path, monkeypatc
     )
     assert other["data_options"] == {"image_size": 32, "split_seed": 1}
     assert "3 channels" in bad("evaluate", run, "--dataset", "glyphs", "--splits", "1", "--episodes", "5")
-    # The images of the run have changed.
+    # Classes of the run's own training in the test split.
+    shutil.copytree(photos, tmp_path / "shared")
+    shutil.rmtree(tmp_path / "shared" / "test")
+    shutil.copytree(photos / "train", tmp_path / "shared" / "test")
+    assert "'train-0' is in the test split, but" in bad(
+        "evaluate", run, "--data", tmp_path / "shared", "--episodes", "5"
+    )
+    # The images have moved, or changed.
+    moved = ("--dataset", "folder", "--data", photos.rename(tmp_path / "moved"))
+    assert "say where the files are with --data" in bad("evaluate", run, "--episodes", "5")
+    good("train", *moved, "--method", "tac", "--episodes", "3", "--out", run, "--resume", *small)
+    photos, data = tmp_path / "moved", moved
     Image.fromarray(np.zeros((40, 30, 3), np.uint8)).save(photos / "train" / "train-0" / "0.png")
     assert "fingerprint" in bad("train", *data, "--method", "tac", "--episodes", "3", "--out", run, "--resume", *small)
 

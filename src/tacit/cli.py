@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict, replace
+from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -297,7 +298,6 @@ def evaluate(
     iterations: Annotated[
         str, typer.Option(help="Refinements: a number, or auto: best on the validation classes.")
     ] = "auto",
-    image_size: ImageSize = None,
     data_options: DataOptions = None,
     strict: Strict = False,
     seed: Seed = 0,
@@ -323,7 +323,7 @@ def evaluate(
         ways_, unlabelled_ = ways or base.ways, base.unlabelled if unlabelled is None else unlabelled
         spec = _spec(ways_, shots or base.shots, queries or base.queries, unlabelled_, distractors, realistic)
         protocol = Protocol(spec, config.labelled_ratio, splits, episodes, seed)
-        read_with = _data_options(dataset or config.dataset, data_options, image_size, defaults=False)
+        read_with = _data_options(dataset or config.dataset, data_options, None, defaults=False)
         with progress_bar() as bar:
             results.append(
                 evaluate_run(
@@ -373,14 +373,15 @@ def demo(
 
 def main() -> None:
     """Entry point: bad input is one sentence and exit code 2; bugs keep their traceback."""
+    if isinstance(sys.stdout, TextIOWrapper):  # names of files may hold what the terminal's encoding does not
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app()
     except TacitError as error:
         _say(str(error))
         sys.exit(error.exit_code)
     except Interrupted as stop:
-        again = " with --resume" if "--resume" not in sys.argv and "train" in sys.argv else ""
-        _say(f"{stop}; to go on, run the same command{again}")
+        _say(str(stop))
         sys.exit(130)
     except OSError as error:  # a full disk, a folder that may not be written
         _say(f"{error.strerror or error}: {error.filename}" if error.filename else str(error))

@@ -22,16 +22,15 @@ from .backbones import to_input
 from .checkpoint import write_json
 from .datasets import ImageSet, dataset_spec
 from .datasets.base import Bar, no_bar
+from .errors import TacitError
 from .methods import Method
-from .run import load_images, load_run
+from .run import load_images, load_run, read_classes
 from .sampling import EpisodeSampler, EpisodeSpec, split_labelled
 
 Tick = Callable[[float], None]  # called with how many more are done
 MOST_ITERATIONS = 5  # refinements tried when their number is chosen on validation classes ...
-BATCH_PIXELS = (
-    256 * 28 * 28
-)  # of the images that are embedded together: more is no faster, and needs gigabytes at 84 x 84
 CHOICE_EPISODES = 600  # ... over so many episodes
+BATCH_PIXELS = 256 * 28 * 28  # of the images that are embedded together: more is no faster, and needs gigabytes
 
 
 @dataclass(frozen=True)
@@ -240,6 +239,7 @@ def evaluate_run(
         bar: ``bar(what, total)`` opens a progress bar and gives the function that moves it.
     """
     config, learner, state = load_run(folder, method)
+    trained_on = config.dataset
     if dataset is not None and dataset != config.dataset:
         sized = {"image_size": config.image_size} if "image_size" in dataset_spec(dataset).options else {}
         config = replace(config, dataset=dataset, data=None, data_options=sized)
@@ -256,6 +256,11 @@ def evaluate_run(
         iterations = choose_iterations(learner.method, found, validation, protocol)
         chosen_on = f"validation classes, {CHOICE_EPISODES} episodes"
     test = load_images(config, "test", strict=strict, bar=tick)
+    if dataset in (None, trained_on) and (seen := set(read_classes(folder)) & set(test.class_names)):
+        raise TacitError(
+            f"class '{min(seen)}' is in the test split, but {folder} was trained or validated on it: the accuracy "
+            "would mean nothing; test on the split of the run, or see 'tacit data check'"
+        )
     vectors = embed(learner.backbone, test.images, progress=tick("embedding", len(test.images)))
     begun = time.perf_counter()
     count = protocol.splits * protocol.episodes

@@ -1,7 +1,7 @@
 """A run: its settings, its folder and its model. ``config.json`` is all that is needed to build the model again.
 
-A run folder holds ``config.json``, ``labelled.npz`` (which images counted as labelled), ``metrics.jsonl``,
-``checkpoint/`` and ``results/*.json``.
+A run folder holds ``config.json``, ``labelled.npz`` (which images counted as labelled), ``classes.json`` (what it has
+seen), ``metrics.jsonl``, ``checkpoint/`` and ``results/*.json``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from .backbones import build_backbone, to_input
 from .checkpoint import load_checkpoint, read_json
-from .datasets import ImageSet, load_dataset
+from .datasets import ImageSet, dataset_spec, load_dataset
 from .datasets.base import Bar, no_bar
 from .episode import Episode
 from .errors import TacitError
@@ -98,8 +98,9 @@ class RunConfig:
         return config
 
     def differences(self, other: RunConfig) -> list[str]:
-        """Settings in which two runs differ, as ``name (ours, theirs)``."""
-        pairs = ((f.name, getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
+        """Settings in which two runs differ, as ``name (ours, theirs)``; files may have moved, if they are the same."""
+        names = (entry.name for entry in fields(self) if entry.name != "data")
+        pairs = ((name, getattr(self, name), getattr(other, name)) for name in names)
         return [f"{name} ({ours} here, {theirs} there)" for name, ours, theirs in pairs if ours != theirs]
 
 
@@ -173,10 +174,22 @@ def load_model(learner: Learner, tensors: dict[str, Tensor], where: Path) -> Non
 
 def load_images(config: RunConfig, split: str, *, strict: bool = False, bar: Bar = no_bar) -> ImageSet:
     """One split of a run's data set, which must fit its model."""
+
+    def check(size: int, channels: int) -> None:
+        if (size, channels) != (config.image_size, config.channels):
+            raise TacitError(
+                f"the model takes {config.image_size} x {config.image_size} images of {config.channels} channels, "
+                f"the data has {size} x {size} of {channels}"
+            )
+
+    # Before any image is decoded, as far as it is known by then.
+    check(config.data_options.get("image_size", config.image_size), dataset_spec(config.dataset).channels)
     images = load_dataset(config.dataset, split, config.data, options=config.data_options, strict=strict, bar=bar)
-    if (images.image_size, images.channels) != (config.image_size, config.channels):
-        raise TacitError(
-            f"the model takes {config.image_size} x {config.image_size} images of {config.channels} channels, "
-            f"the data has {images.image_size} x {images.image_size} of {images.channels}"
-        )
+    check(images.image_size, images.channels)
     return images
+
+
+def read_classes(folder: Path) -> list[str]:
+    """The classes that a run was trained and validated on."""
+    path = folder / "classes.json"
+    return [name for names in read_json(path).values() for name in names] if path.exists() else []

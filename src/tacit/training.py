@@ -90,6 +90,7 @@ def train(
     _check_folder(config, folder, resume)
     with _locked(folder), _stop_requests() as stop:
         write_json(folder / "config.json", config.to_json())
+        write_json(folder / "classes.json", {"train": train_images.class_names, "val": validation_images.class_names})
         _store_split(folder, train=(train_split, train_images), val=(validation_split, validation_images))
         progress = _restore(folder, learner, optimizer)
         _trim_metrics(folder, progress.episode)
@@ -124,7 +125,10 @@ def train(
                 observe(progress, accuracy)
             if stop.is_set() and progress.episode < config.episodes:
                 _save(folder, "last", learner, optimizer, progress)
-                raise Interrupted(f"stopped after {progress.episode} of {config.episodes} episodes, saved in {folder}")
+                raise Interrupted(
+                    f"stopped after {progress.episode} of {config.episodes} episodes, saved in {folder}; "
+                    "to go on, run the same command with --resume"
+                )
     return progress
 
 

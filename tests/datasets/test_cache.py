@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import signal
 import subprocess
@@ -76,6 +77,36 @@ def test_a_changed_archive_makes_another_cache(tmp_path):
     assert build(1) != build(2)
 
 
+def test_a_repaired_archive_is_read_again(tmp_path):
+    """The checksums in its directory are the same for the damaged and for the sound archive."""
+    path = tmp_path / "photos.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for split in ("train", "val", "test"):
+            for index in range(3):
+                archive.writestr(f"{split}/{split}/{index}.png", png(pixels(index)))
+    sound = path.read_bytes()
+    at = sound.index(b"IDAT") + 100
+    path.write_bytes(sound[:at] + b"damage" + sound[at + 6 :])
+    assert len(load_dataset("folder", "train", path).images) == 2
+    path.write_bytes(sound)
+    assert len(load_dataset("folder", "train", path).images) == 3
+
+
+def test_a_file_that_cannot_be_read_now_may_be_later(tmp_path, monkeypatch):
+    photos, read = write(tmp_path / "photos", 9), Path.open
+
+    def fail(path, *arguments, **options):
+        if path.name == "4.png":
+            raise OSError(errno.EIO, "Input/output error")
+        return read(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", fail)
+    with pytest.raises(TacitError, match=r"cannot read .*4\.png: Input/output error"):
+        load_dataset("folder", "train", photos)
+    monkeypatch.setattr(Path, "open", read)
+    assert len(load_dataset("folder", "train", photos).images) == 8
+
+
 @pytest.mark.slow
 def test_a_build_killed_five_times_ends_with_the_same_bytes(tmp_path, monkeypatch):
     """Each kill leaves no cache or a part of one that can be trusted, and never half of one that looks whole."""
@@ -130,6 +161,7 @@ def test_a_part_that_cannot_be_trusted_is_built_anew(tmp_path, cache):
         {"images.bin": b"short"},
         {"labels.npy": None},
         {"labels.npy": b"no array"},
+        {"labels.npy": b""},
     ):
         for name, content in damage.items():
             if content is None:
@@ -148,6 +180,7 @@ def test_prepare_verifies_and_repairs(tmp_path, capsys):
     images = Path(rows[0]["cache"]) / "images.bin"
     whole = images.read_bytes()
     images.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    (images.parent / "progress.json").write_text('{"seen": 9, "images": 8, "broken": []}')  # as a kill may leave it
     prepare_dataset("folder", photos, {})
     assert "is damaged: building it again" in " ".join(capsys.readouterr().err.split())
     assert images.read_bytes() == whole

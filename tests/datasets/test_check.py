@@ -73,7 +73,7 @@ def test_a_missing_split_is_an_error_among_others(photos):
 
 
 def test_nothing_to_check(tmp_path):
-    with pytest.raises(TacitError, match="holds 0 class folders"):
+    with pytest.raises(TacitError, match="holds 0 folders with images"):
         check(tmp_path)
     with pytest.raises(TacitError, match="--data PATH"):
         check(None)

@@ -142,7 +142,7 @@ def test_bad_paths(tmp_path, photos):
     (tmp_path / "empty").mkdir()
     for path, message in {
         "text.txt": "neither a folder nor a .zip archive", "text.zip": "is not a zip archive",
-        "empty": "holds 0 class folders", "nowhere": "no such file",
+        "empty": "holds 0 folders with images", "nowhere": "no such file",
     }.items():  # fmt: skip
         with pytest.raises(TacitError, match=message):
             load_dataset("folder", "train", tmp_path / path)
@@ -152,3 +152,40 @@ def test_bad_paths(tmp_path, photos):
         load_dataset("folder", "train", photos, options={"size": 3})
     with pytest.raises(TacitError, match="takes a value like 84"):
         load_dataset("folder", "train", photos, options={"image_size": "3"})
+
+
+def test_an_archive_as_other_programs_write_it(photos):
+    path = photos.with_suffix(".zip")
+    with zipfile.ZipFile(path, "w") as archive:
+        for file in sorted(photos.rglob("*.png")):
+            name = file.relative_to(photos).as_posix()
+            archive.writestr(
+                f"./{name}" if "cat" in name else zipfile.ZipInfo(name.replace("/", chr(92))), file.read_bytes()
+            )
+        archive.writestr("./train/train-cat/2021-01-01 10:00.png", png(pixels(5)))
+        archive.writestr(".git/x.png", png(pixels(5)))
+        archive.writestr("__MACOSX/train/train-cat/._0.png", b"?")
+    found = load_dataset("folder", "train", path)
+    assert found.class_names == ("train-cat", "train-dog") and found.labels.tolist() == [0] * 4 + [1] * 3
+
+
+def test_a_class_of_trains(tmp_path):
+    write(tmp_path / "plain", ["bus", "car", "train", "ship"], images=1)
+    parts = [load_dataset("folder", s, tmp_path / "plain").class_names for s in ("train", "val", "test")]
+    assert sorted(name for part in parts for name in part) == ["bus", "car", "ship", "train"]
+
+
+def test_folders_without_images_are_no_classes(tmp_path):
+    write(tmp_path / "plain", ["cat", "dog", "owl"], images=1)
+    for index in range(5):
+        (tmp_path / "plain" / f"videos {index}").mkdir()
+        (tmp_path / "plain" / f"videos {index}" / "x.mp4").write_bytes(b"?")
+    assert all(len(load_dataset("folder", s, tmp_path / "plain").class_names) == 1 for s in ("train", "val", "test"))
+
+
+def test_splits_without_class_folders(tmp_path):
+    for split in ("train", "val", "test"):
+        (tmp_path / split).mkdir()
+        (tmp_path / split / "0.png").write_bytes(png(pixels(1)))
+    with pytest.raises(TacitError, match=r"train/ in .* holds no class folders"):
+        load_dataset("folder", "train", tmp_path)

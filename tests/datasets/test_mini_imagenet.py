@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import pickle
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -83,6 +84,16 @@ def test_images_and_tables(tmp_path):
         expect(load_dataset("mini-imagenet", split, tmp_path), split)
 
 
+def test_images_and_tables_in_an_archive_with_a_folder_around(tmp_path):
+    with zipfile.ZipFile(tmp_path / "mini.zip", "w") as archive:
+        archive.writestr("mini-imagenet/images/a.png", png(pixels(1)))
+        archive.writestr("mini-imagenet/train.csv", "\ufefffilename,label\r\nimages/a.png,n01\r\n")
+        archive.writestr("mini-imagenet/val.csv", "filename,label\na.png,n02\na.png,\n")
+    assert (load_dataset("mini-imagenet", "train", tmp_path / "mini.zip").images[0] == pixels(1)).all()
+    with pytest.raises(TacitError, match=r"line 3 of val\.csv in .* lacks a filename or a label"):
+        load_dataset("mini-imagenet", "val", tmp_path / "mini.zip")
+
+
 def test_tables_read_nothing_outside_of_images(tmp_path, capsys):
     (tmp_path / "data" / "images").mkdir(parents=True)
     (tmp_path / "secret.png").write_bytes(png(pixels(1)))
@@ -127,6 +138,13 @@ def test_one_array_per_class(tmp_path, form):
         save(tmp_path / f"{split}.npz", **{name: convert(array) for name, array in arrays.items()})
     for split in CLASSES:
         expect(load_dataset("mini-imagenet", split, tmp_path), split)
+
+
+@pytest.mark.parametrize("top", [1, 255])
+def test_a_black_first_image_does_not_decide_the_scale(tmp_path, top):
+    images = np.stack([np.zeros((84, 84, 3), np.uint8), pixels(1)])
+    np.savez(tmp_path / "train.npz", n01=images.astype(np.float32) * top / 255)
+    assert np.abs(load_dataset("mini-imagenet", "train", tmp_path).images.astype(int) - images).max() <= 1
 
 
 @pytest.mark.parametrize("array", [

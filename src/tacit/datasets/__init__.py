@@ -70,10 +70,10 @@ def prepare_dataset(
     spec = dataset_spec(name)
     if spec.draw is not None:
         raise TacitError(f"the data set '{name}' is embedded: it is drawn at its first use, and needs no preparation")
-    rows = []
+    rows, settings = [], full_options(spec, options)
     for split in SPLITS:
-        source = find_source(spec, split, path, full_options(spec, options))
-        cached = load_cached(spec, split, source, full_options(spec, options), bar, verify=True)
+        source = find_source(spec, split, path, settings)
+        cached = load_cached(spec, split, source, settings, bar, verify=True)
         _mention_broken(split, cached.broken, strict)
         rows.append(
             {

@@ -46,8 +46,8 @@ class StoredImages:
                     if len(content) != size:
                         raise EOFError(f"it ends after {index} images")
                     row = np.frombuffer(content, dtype=self.dtype).reshape(self.shape[1:])
-                    if self.dtype.kind == "f" and scale is None:  # decided once: a single image may well be black
-                        scale = 255.0 if row.max(initial=0) <= 1 else 1.0
+                    if self.dtype.kind == "f" and scale is None and row.max() > 0:  # once, and not by a black image
+                        scale = 255.0 if row.max() <= 1 else 1.0
                     if index >= start:
                         yield _pixels(row, scale or 1.0)
         except Exception as error:  # of damaged archives: BadZipFile, zlib.error, EOFError, ...
@@ -71,7 +71,7 @@ def open_npz(path: Path) -> dict[str, StoredImages]:
                 if math.prod(shape) * dtype.itemsize + length != member.file_size:
                     raise ValueError(f"'{printable(name)}' is not as long as its header says")
                 row = math.prod(shape[1:]) * dtype.itemsize
-                sound = len(shape) == 4 and min(shape) > 0 and shape[0] < 1 << 40 and row <= MOST_BYTES
+                sound = len(shape) == 4 and 0 <= shape[0] < 1 << 40 and min(shape[1:]) > 0 and row <= MOST_BYTES
                 if not sound or columns_first or dtype.kind not in "uif":
                     raise TacitError(
                         f"'{printable(name)}' in {path} is not an array of images: {dtype} of shape {shape}"

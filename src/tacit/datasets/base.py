@@ -51,7 +51,7 @@ class ImageSet:
         return int(self.images.shape[3])
 
     def fingerprint(self) -> str:
-        """A short hash of labels, names and up to 1,000 images: enough to notice another data set or build."""
+        """A short hash of labels, names and about 1,000 images: enough to notice another data set or build."""
         digest = hashlib.sha256(repr((self.images.shape, self.class_names)).encode())
         digest.update(np.ascontiguousarray(self.labels, dtype="<i8").tobytes())
         step = max(1, len(self.images) // 1000)
@@ -132,13 +132,12 @@ class DatasetSpec:
 
 def check_path(spec: DatasetSpec, path: str | Path | None) -> None:
     """Whether a path is given if and only if the data set needs one."""
-    if not spec.needs_path:
-        if path is not None:
-            raise TacitError(f"the data set '{spec.name}' is embedded and reads no files: leave out --data")
-    elif path is None:
-        raise TacitError(f"the data set '{spec.name}' is not part of tacit: say where its files are with --data PATH")
-    elif not Path(path).exists():
-        raise TacitError(f"no such file or folder: {path}")
+    if path is not None and not Path(path).exists():
+        raise TacitError(f"no such file or folder: {path}; say where the files are with --data PATH")
+    if path is not None and not spec.needs_path:
+        raise TacitError(f"the data set '{spec.name}' is embedded and reads no files: leave out --data")
+    if path is None and spec.needs_path:
+        raise TacitError(f"the data set '{spec.name}' reads your files: say where they are with --data PATH")
 
 
 def find_source(spec: DatasetSpec, split: str, path: str | Path | None, options: dict[str, Any]) -> Source:

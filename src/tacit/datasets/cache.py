@@ -35,7 +35,8 @@ from .images import BrokenImage, Picture, decode, quiet
 FORMAT = 1  # part of every cache's name: raise it when the files or the decoding change
 CHUNK = 1024  # images between two moments that a killed build can go back to
 WORKERS = min(4, os.cpu_count() or 1)  # each may hold a decoded photograph, half a gigabyte at the limit
-LARGE = 1 << 14  # bytes of an image file from which on another thread pays: below, threads only wait for each other
+SMALL = 1 << 14  # bytes of an image file from which on another thread pays: below, threads only wait for each other
+HUGE = 1 << 25  # bytes from which on image files do not wait for a thread: so many would fill the memory
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class _Progress:
 
 def cache_root() -> Path:
     """Where caches live: ``TACIT_CACHE``, or the place that the system has for such things."""
-    return Path(os.environ.get("TACIT_CACHE") or platformdirs.user_cache_dir("tacit"))
+    return Path(os.environ.get("TACIT_CACHE") or platformdirs.user_cache_dir("tacit", appauthor=False))
 
 
 def write_cache(path: Path, content: bytes) -> None:
@@ -76,18 +77,20 @@ def load_cached(
     key = hashlib.sha256(json.dumps([settings, digest], sort_keys=True).encode()).hexdigest()
     folder = cache_root() / "datasets" / f"{spec.name}-{split}-{size}-{key[:16]}"
     found = _read(folder, spec, split)
-    if found is not None and not (verify and _damaged(folder)):
+    if found is not None and not verify:
         return found
-    listing = source.listing()
-    if not listing.count:
-        raise TacitError(f"the '{split}' split has no images: look at it with 'tacit data check'")
-    with _explained(folder), _alone(folder):
+    with _alone(folder):
         found = _read(folder, spec, split)  # another process may have been faster
-        if found is None:
+        if found is None or _damaged(folder):
+            what = f"preparing {spec.name} ({split})"
+            listing = source.listing()
+            if not listing.count:
+                raise TacitError(f"the '{split}' split has no images: look at it with 'tacit data check'")
             try:
-                _build(folder, listing, size, spec.channels, f"preparing {spec.name} ({split})", bar)
+                with _explained(folder):
+                    _build(folder, listing, size, spec.channels, what, bar)
             except KeyboardInterrupt:
-                raise Interrupted(f"stopped while preparing {spec.name} ({split})") from None
+                raise Interrupted(f"stopped while {what}; to go on, run the same command") from None
             if source.digest(bar) != digest:
                 (folder / "meta.json").unlink()
                 raise TacitError("the files changed while they were read: run the command again")
@@ -106,7 +109,8 @@ def _damaged(folder: Path) -> bool:
     damaged = bool(read_json(folder / "meta.json")["sha256"] != digest.hexdigest())
     if damaged:
         messages.print(f"the cache {folder} is damaged: building it again", highlight=False, markup=False)
-        (folder / "meta.json").unlink()
+        for name in ("progress.json", "meta.json"):
+            (folder / name).unlink(missing_ok=True)
     return damaged
 
 
@@ -117,7 +121,7 @@ def pictures(listing: Listing, size: int, channels: int, start: int = 0) -> Iter
         for item in listing.items(start):
             try:
                 payload = item.read()
-                if len(payload) < LARGE:
+                if not SMALL <= len(payload) <= HUGE:
                     waiting.append((item, decode(payload, size, channels)))
                 else:
                     waiting.append((item, pool.submit(decode, payload, size, channels)))
@@ -141,7 +145,10 @@ def _read(folder: Path, spec: DatasetSpec, split: str) -> Cached | None:
     try:
         meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
         shape, names = tuple(meta["shape"]), tuple(meta["class_names"])
-        labels = np.load(folder / "labels.npy", allow_pickle=False)
+        content = (folder / "labels.npy").read_bytes()
+        if hashlib.sha256(content).hexdigest() != meta["labels_sha256"]:
+            return None
+        labels = np.load(io.BytesIO(content), allow_pickle=False)
         if (folder / "images.bin").stat().st_size != np.prod(shape) or labels.shape != shape[:1]:
             return None
         images: NDArray[np.uint8] = np.memmap(folder / "images.bin", dtype=np.uint8, mode="r", shape=shape)
@@ -191,6 +198,7 @@ def _build(folder: Path, listing: Listing, size: int, channels: int, what: str, 
                     os.fsync(file.fileno())
                 write_json(folder / "progress.json", asdict(state))
     if not state.images:
+        (folder / "progress.json").unlink()
         name, reason = state.broken[0]
         raise TacitError(f"none of {listing.count:,} images can be read; the first: {name}: {reason}")
     # A class none of whose images can be read is no class.
@@ -204,6 +212,7 @@ def _build(folder: Path, listing: Listing, size: int, channels: int, what: str, 
         "class_names": [names[index] for index in present],
         "broken": state.broken,
         "sha256": digest.hexdigest(),
+        "labels_sha256": hashlib.sha256(buffer.getvalue()).hexdigest(),
     }
     write_json(folder / "meta.json", meta)
     for left in ("progress.json", "labels.bin"):
@@ -232,13 +241,14 @@ def _progress(folder: Path, row: int) -> _Progress:
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """Nobody else builds in this folder meanwhile; what a kill left half-written is removed."""
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / ".lock")
-    try:
-        lock.acquire(blocking=False)
-    except Timeout:
-        messages.print(f"another process is preparing {folder.name}: waiting for it", highlight=False)
-        lock.acquire()
+    with _explained(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / ".lock")
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            messages.print(f"another process is preparing {folder.name}: waiting for it", highlight=False)
+            lock.acquire()
     try:
         for part in folder.glob(".*.part"):
             part.unlink(missing_ok=True)

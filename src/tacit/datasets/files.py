@@ -6,6 +6,7 @@ archive or a table can lead out of it.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
@@ -25,6 +26,7 @@ from .images import EXTENSIONS, MOST_BYTES, BrokenImage, printable
 
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # others unpack a whole member at once, however large it gets
 _BLOCK = 1 << 22
+_UNREADABLE = "unreadable"
 
 
 class Files(Protocol):
@@ -96,6 +98,9 @@ class Folder:
             with path.open("rb") as file:
                 return file.read(found.st_size)
         except OSError as error:
+            if error.errno in (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EMFILE, errno.ENFILE):
+                # Not the file's fault: it may well be readable tomorrow, and must not count as broken for ever.
+                raise TacitError(f"cannot read {printable(str(path))}: {error.strerror}") from error
             raise BrokenImage(error.strerror or str(error)) from error
 
     def digest(self, names: Sequence[str], bar: Bar) -> str:
@@ -128,20 +133,21 @@ class Archive:
         except Exception as error:  # of damaged archives: BadZipFile, struct.error, UnicodeDecodeError, ...
             raise TacitError(f"{path} is not a zip archive, or a damaged one: {printable(str(error))}") from error
         for member in members:
-            if member.is_dir() or is_clutter(member.filename.lstrip("./\\")):
+            # Some programs write ./ in front, others backslashes.
+            name = member.filename.replace("\\", "/").removeprefix("./")
+            if member.is_dir() or name.endswith("/") or is_clutter(name.replace("../", "")):
                 continue
-            name = member.filename
             if name in self.members:
                 self.doubtful[name] = "is in the archive more than once"
-            elif name.startswith("/") or "\\" in name or ":" in name or ".." in name.split("/"):
+            elif any(part in ("", "..") or (part[1:2] == ":" and part[0].isalpha()) for part in name.split("/")):
                 self.doubtful[name] = "has a path that leads out of the archive"
             elif member.compress_type not in METHODS:
                 self.doubtful[name] = "is packed by a method that is not read"
             self.members[name] = member
-        by_place = sorted(self.members.values(), key=lambda member: member.header_offset)
-        for member, following in pairwise(by_place):  # small archives of endless content share it between members
+        by_place = sorted(self.members.items(), key=lambda entry: entry[1].header_offset)
+        for (name, member), (_, following) in pairwise(by_place):  # small archives of endless content share it
             if member.header_offset + member.compress_size > following.header_offset:
-                self.doubtful.setdefault(member.filename, "overlaps with another member")
+                self.doubtful.setdefault(name, "overlaps with another member")
         self._names = sorted(self.members)
 
     def folders(self, parent: str = "") -> list[str]:
@@ -177,12 +183,9 @@ class Archive:
         return content
 
     def digest(self, names: Sequence[str], bar: Bar) -> str:
-        """From the checksums that the archive keeps of its members: nothing need be read."""
-        total = hashlib.sha256()
-        for name in names:
-            member = self.members[name]
-            total.update(repr((name, member.file_size, member.CRC)).encode("utf-8", "surrogatepass"))
-        return total.hexdigest()
+        """Of the archive as a whole: its own checksums of the members are the same if their content is damaged."""
+        whole = file_digest(self.path.parent, [self.path.name], bar)
+        return hashlib.sha256(_bytes((whole, names))).hexdigest()
 
 
 def file_digest(root: Path, names: Sequence[str], bar: Bar) -> str:
@@ -194,7 +197,7 @@ def file_digest(root: Path, names: Sequence[str], bar: Bar) -> str:
             stats.append((name, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino))
         except OSError as error:  # a link that leads nowhere, which whoever reads it will name
             stats.append((name, 0, error.errno or 0, 0, 0))
-    seen = hashlib.sha256(repr((str(root.resolve()), stats)).encode("utf-8", "surrogatepass")).hexdigest()
+    seen = hashlib.sha256(_bytes((str(root.resolve()), stats))).hexdigest()
     memory = cache_root() / "digests" / seen
     try:
         known = memory.read_text(encoding="ascii")
@@ -204,10 +207,13 @@ def file_digest(root: Path, names: Sequence[str], bar: Bar) -> str:
         pass
     tick = bar("looking at the files (MiB)", sum(size for _, size, *_ in stats) >> 20)
     total = hashlib.sha256()
+    readable = True
     with ThreadPoolExecutor(WORKERS) as pool:
         for name, digest in zip(names, pool.map(lambda name: _content_digest(root / name, tick), names), strict=True):
-            total.update(repr((name, digest)).encode("utf-8", "surrogatepass"))
-    write_cache(memory, total.hexdigest().encode())
+            total.update(_bytes((name, digest)))
+            readable = readable and not digest.startswith(_UNREADABLE)
+    if readable:  # else it may be another time
+        write_cache(memory, total.hexdigest().encode())
     return total.hexdigest()
 
 
@@ -222,5 +228,9 @@ def _content_digest(path: Path, tick: Any) -> str:
                 digest.update(block)
                 tick(len(block) / 2**20)
     except OSError as error:
-        return f"unreadable: {error.strerror}"
+        return f"{_UNREADABLE}: {error.strerror}"
     return digest.hexdigest()
+
+
+def _bytes(value: Any) -> bytes:
+    return repr(value).encode("utf-8", "surrogatepass")

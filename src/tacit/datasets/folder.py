@@ -24,18 +24,18 @@ SHARES = {"val": 0.16, "test": 0.20}  # of the classes, as in miniImageNet; the 
 def find(split: str, path: Path, options: dict[str, Any]) -> Source:
     """One split of a folder or archive of class folders."""
     files = open_files(path)
-    top = _top(files)
+    top = top_folder(files)
     splits = split_folders(files, top)
     if splits:
         if split not in splits:
             there = " and ".join(splits)
             raise TacitError(f"{path} has a folder for {there} but none for '{split}': move some of the classes there")
         return class_folders(files, splits[split])
-    classes = files.folders(top)
+    classes = [name for name in files.folders(top) if any(map(is_image, files.under(_join(top, name))))]
     if len(classes) < len(SPLITS):
         raise TacitError(
-            f"{path} holds {len(classes)} class folders: give train/, val/ and test/ with a folder per class in each, "
-            "or at least three class folders, to be split"
+            f"{path} holds {len(classes)} folders with images: give train/, val/ and test/ with a folder per class in "
+            "each, or at least three class folders, to be split"
         )
     chosen = deal(classes, options["split_seed"])[split]
     return class_folders(files, top, chosen, f", split by class with seed {options['split_seed']}")
@@ -54,10 +54,14 @@ def deal(classes: list[str], seed: int) -> dict[str, list[str]]:
 
 
 def split_folders(files: Files, top: str = "") -> dict[str, str]:
-    """The folders named after splits, as far as there are any: split -> folder."""
+    """The folders named after splits, as far as there are any: split -> folder.
+
+    A single one is a split only if it holds folders: else it is a class, such as that of trains.
+    """
     there = {name.lower(): name for name in files.folders(top)}
     found = {split: next((there[n] for n in names if n in there), None) for split, names in SPLIT_NAMES.items()}
-    return {split: _join(top, name) for split, name in found.items() if name is not None}
+    splits = {split: _join(top, name) for split, name in found.items() if name is not None}
+    return splits if len(splits) > 1 or any(map(files.folders, splits.values())) else {}
 
 
 def class_folders(files: Files, top: str, classes: list[str] | None = None, note: str = "") -> Source:
@@ -67,6 +71,8 @@ def class_folders(files: Files, top: str, classes: list[str] | None = None, note
     @cache
     def names() -> dict[str, list[str]]:
         chosen = files.folders(top) if classes is None else classes
+        if not chosen:
+            raise TacitError(f"{printable(top)}/ in {files.path} holds no class folders: give each class a folder")
         return {name: files.under(_join(top, name)) for name in chosen}
 
     def listing() -> Listing:
@@ -74,7 +80,9 @@ def class_folders(files: Files, top: str, classes: list[str] | None = None, note
         entries = [
             (name, label) for label, inside in enumerate(found.values()) for name in inside if is_image(name)
         ]  # fmt: skip
-        others = (printable(name) for inside in found.values() for name in inside if not is_image(name))
+        others = [printable(name) for inside in found.values() for name in inside if not is_image(name)]
+        if classes is None:  # what lies beside the class folders belongs to no class, image or not
+            others += [printable(_join(top, name)) for name in files.files(top)]
         return Listing(
             class_names=tuple(map(printable, found)),
             count=len(entries),
@@ -93,7 +101,7 @@ def _items(files: Files, entries: list[tuple[str, int]], start: int) -> Iterator
         yield Item(printable(name), label, partial(files.read, name))
 
 
-def _top(files: Files) -> str:
+def top_folder(files: Files) -> str:
     """The folder that counts: archives often hold a single folder with everything in it."""
     top = ""
     while len(inside := files.folders(top)) == 1 and files.folders(_join(top, inside[0])):

@@ -24,7 +24,7 @@ from .base import Payload
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF")
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif"})
-MOST_PIXELS = 120_000_000  # the largest phone cameras have 108 million; decoded, that is half a gigabyte
+MOST_PIXELS = 120_000_000  # the largest phone cameras have 108 million; decoded, that is up to 1.8 gigabytes
 MOST_BYTES = 256 << 20  # of one file
 MOST_SCANS = 64  # of a JPEG file, progressive ones usually have 10; each goes over all pixels, and can be a few bytes
 LARGE = 1 << 24  # pixels; each takes up to 13 bytes of memory, so of larger images only one is decoded at a time
@@ -92,13 +92,19 @@ def decode(payload: Payload, size: int, channels: int) -> Picture:
 @contextmanager
 def quiet() -> Iterator[None]:
     """No word from Pillow about odd metadata. Around a whole pass, not per image: warnings know no threads."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+    block = Image.core.get_block_size()  # type: ignore[attr-defined]
+    # Freed blocks of up to 32 MiB may stay with the thread that used them; those of Pillow, 16 MiB, would add up.
+    Image.core.set_block_size(1 << 26)  # type: ignore[attr-defined]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        Image.core.set_block_size(block)  # type: ignore[attr-defined]
 
 
 def _open_file(content: bytes, size: int) -> tuple[Image.Image, tuple[int, int], int]:
-    """The image, not yet decoded, perhaps at a fraction of its size; that size; how many pixels decoding holds at once."""
+    """The image, to be decoded, perhaps at a fraction of its size; that size; the pixels that decoding will hold."""
     if not content:
         raise BrokenImage("empty file")
     if len(content) > MOST_BYTES:
@@ -147,7 +153,7 @@ def _plain(image: Image.Image, mode: str) -> Image.Image:
     if image.mode in _WIDE_MODES:
         image = Image.fromarray(_eight_bits(np.asarray(image)))
     if image.has_transparency_data:
-        image = image.convert("RGBA")
+        image = image if image.mode == "RGBA" else image.convert("RGBA")
         paper = Image.new("RGB", image.size, "white")
         paper.paste(image, mask=image.getchannel("A"))
         image = paper
@@ -161,4 +167,6 @@ def _eight_bits(values: NDArray[Any]) -> NDArray[np.uint8]:
         raise BrokenImage(f"pixel values from {low} to {high}, which are not of 8 or 16 bits")
     whole = values.dtype.kind in "iu"
     top = 65535 if whole or high > 255 else 255 if high > 1 else 1
-    return np.asarray(np.rint(values * np.float32(255 / top)), dtype=np.uint8)
+    scaled = values.astype(np.float32)  # in place from here on: there may be a hundred million of them
+    scaled *= 255 / top
+    return np.rint(scaled, out=scaled).astype(np.uint8)

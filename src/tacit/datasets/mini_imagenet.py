@@ -18,7 +18,7 @@ from ..errors import TacitError
 from .arrays import open_npz
 from .base import Bar, DatasetSpec, Item, Listing, Source
 from .files import Files, file_digest, is_image, open_files
-from .folder import class_folders, split_folders
+from .folder import class_folders, split_folders, top_folder
 from .images import BrokenImage, printable
 from .pickles import load_pickle, text_keys
 
@@ -33,9 +33,10 @@ def find(split: str, path: Path, options: dict[str, Any]) -> Source:
         if arrays.is_file():
             return Source("one array per class", partial(file_digest, path, [arrays.name]), partial(_arrays, arrays))
     files = open_files(path)
-    if f"{split}.csv" in files.files() and "images" in files.folders():
-        return _table(files, f"{split}.csv")
-    splits = split_folders(files)
+    top = top_folder(files)
+    if f"{split}.csv" in files.files(top) and "images" in files.folders(top):
+        return _table(files, f"{top}/" if top else "", f"{split}.csv")
+    splits = split_folders(files, top)
     if split in splits:
         return class_folders(files, splits[split])
     raise TacitError(
@@ -93,21 +94,25 @@ def _arrays(path: Path) -> Listing:
     return Listing(tuple(map(printable, names)), sum(map(len, found.values())), items)
 
 
-def _table(files: Files, table: str) -> Source:
-    """``filename,label`` lines; the files lie in ``images/``."""
+def _table(files: Files, top: str, table: str) -> Source:
+    """``filename,label`` lines; the files lie in ``images/``, all of it in the folder ``top``."""
 
     def entries() -> list[tuple[str, str]]:
         try:
-            content = files.read(table).decode("utf-8-sig")
+            content = files.read(top + table).decode("utf-8-sig")
             rows = csv.DictReader(io.StringIO(content, newline=""))
             if not {"filename", "label"} <= set(rows.fieldnames or ()):
                 raise TacitError(f"{table} in {files.path} should begin with a line filename,label")
-            return [(row["filename"] or "", row["label"] or "") for row in rows]
+            found = [((row["filename"] or "").removeprefix("images/"), row["label"] or "") for row in rows]
+            if incomplete := [line for line, entry in enumerate(found, 2) if not all(entry)]:
+                raise TacitError(f"line {incomplete[0]} of {table} in {files.path} lacks a filename or a label")
+            return found
         except (BrokenImage, UnicodeDecodeError, csv.Error) as error:
             raise TacitError(f"cannot read {table} in {files.path}: {error}") from error
 
     def there() -> dict[str, str]:
-        return {name.removeprefix("images/"): name for name in files.under("images") if is_image(name)}
+        prefix = f"{top}images/"
+        return {name.removeprefix(prefix): name for name in files.under(f"{top}images") if is_image(name)}
 
     def listing() -> Listing:
         rows, known = entries(), there()
@@ -127,7 +132,7 @@ def _table(files: Files, table: str) -> Source:
 
     def digest(bar: Bar) -> str:
         known = there()
-        return files.digest([table, *(known[name] for name, _ in entries() if name in known)], bar)
+        return files.digest([top + table, *(known[name] for name, _ in entries() if name in known)], bar)
 
     return Source("images/ and tables", digest, listing)
 

@@ -76,7 +76,7 @@ def _part(path: Path, part: str) -> tuple[tuple[Files, list[str]], str]:
     for folder in (path, path / "python"):
         files: Files
         if (folder / part).is_dir():
-            files, names, kind = Folder(folder), None, "unpacked archives"
+            files, kind = Folder(folder), "unpacked archives"
             names = files.under(part)
         elif (folder / f"{part}.zip").is_file():
             files, kind = Archive(folder / f"{part}.zip"), "official archives"

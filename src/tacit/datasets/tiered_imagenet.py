@@ -17,7 +17,7 @@ from ..errors import TacitError
 from .arrays import open_npz
 from .base import DatasetSpec, Item, Listing, Payload, Source
 from .files import file_digest, open_files
-from .folder import class_folders, split_folders
+from .folder import class_folders, split_folders, top_folder
 from .images import BrokenImage, printable
 from .pickles import load_pickle, text, text_keys
 
@@ -37,7 +37,7 @@ def find(split: str, path: Path, options: dict[str, Any]) -> Source:
             digest = partial(file_digest, path, [images.name, labels.name])
             return Source(layout, digest, partial(listing, images, labels, split))
     files = open_files(path)
-    splits = split_folders(files)
+    splits = split_folders(files, top_folder(files))
     if split in splits:
         return class_folders(files, splits[split])
     raise TacitError(
