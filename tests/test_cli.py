@@ -87,7 +87,7 @@ def test_train_json(tmp_path):
     assert out["config"]["options"] == {"scale": 0.5, "grad_through_projection": True}
     assert out["config"]["train"]["distractor_ways"] == 5
     assert {path.name for path in (tmp_path / "run").iterdir()} == {
-        "config.json", "metrics.jsonl", "labelled.npz", "checkpoint", ".lock",
+        "config.json", "metrics.jsonl", "labelled.npz", "classes.json", "checkpoint", ".lock",
     }  # fmt: skip
 
 

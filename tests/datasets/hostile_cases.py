@@ -362,6 +362,26 @@ def patch(data: bytes, offsets: tuple[int, int], value: bytes) -> bytes:
     return bytes(content)
 
 
+def inflated(*members: Member, start: bytes = b"", unit: bytes = bytes(1 << 20), times: int) -> bytes:
+    """An archive whose last member goes on with ``unit`` so many times, without the work of packing all of them."""
+
+    def packed(data: bytes) -> bytes:
+        deflate = zlib.compressobj(9, zlib.DEFLATED, -15)
+        return deflate.compress(data) + deflate.flush(zlib.Z_FULL_FLUSH)  # can be put together with others
+
+    crc = zlib.crc32(start)
+    for _ in range(times):
+        crc = zlib.crc32(unit, crc)
+    name, content = members[-1][0], packed(start) + packed(unit) * times + b"\3\0"
+    data = bytearray(archive(*members[:-1], (name, content), method=zipfile.ZIP_STORED))
+    size = pack("<I", len(start) + times * len(unit))
+    for offsets, value in ((METHOD, b"\x08\0"), (CRC, pack("<I", crc)), (SIZE, size)):
+        for signature, offset in zip((b"PK\3\4", b"PK\1\2"), offsets, strict=True):
+            at = data.rindex(signature) + offset
+            data[at : at + len(value)] = value
+    return bytes(data)
+
+
 def npy(header: str, body: bytes = PIXELS.tobytes(), version: int = 1) -> Member:
     length = pack("<H" if version == 1 else "<I", len(header))
     return "a.npy", b"\x93NUMPY" + bytes([version, 0]) + length + header.encode() + body
@@ -412,9 +432,11 @@ def odd_arrays() -> dict[str, bytes]:
     return {f"header {text[:99]!r}": archive(npy(text)) for text in headers} | {
         "hollow": archive(npy(header("(1000000000000, 0, 8, 3)"), b"")), "zeros": archive(("a.npy", bytes(1 << 26))),
         "objects": saved(np.array([Touch()] * 6, object)), "objects in four": saved(np.full((6, 1, 1, 1), Touch())),
-        "huge header": archive(npy(" " * (700 << 20), b"", 2)), "version 3": archive(npy("{}", b"", 3)),
+        "huge header": inflated(("a.npy", b""), start=npy("", b"", 2)[1][:8] + pack("<I", 700 << 20), times=700),
+        "version 3": archive(npy("{}", b"", 3)),
         "claimed header": archive(("a.npy", b"\x93NUMPY\2\0\xff\xff\xff\xff" + header().encode())),
-        "large rows": archive(npy(header("(1, 10000, 10000, 1)", "'<f8'"), bytes(800_000_000))), "none": archive(),
+        "large rows": inflated(("a.npy", b""), start=npy(header("(1, 10000, 10000, 1)", "'<f8'"), b"")[1],
+            unit=bytes(800_000), times=1000), "none": archive(),
         "claimed size": patch(archive(npy(far, b"")), SIZE, pack("<I", 4_294_900_010 + len(far))),
         "no .npy": archive(("a", npy(header())[1])), "large": saved(PIXELS.astype("f2") * 200),
         "scalars": saved([[1], [2]], 5), "twice": archive(npy(header()), npy(header())), "text": archive(("a", b"x")),
@@ -500,7 +522,11 @@ def zip_bomb_bytes(note: str) -> bytes:
     if note == "many":
         return archive(*((f"train/{number % 9}/{number}.png", b"") for number in range(30_000)), *FINE_MEMBERS)
     amount, method, claimed = note.split()
-    data = archive(*FINE_MEMBERS, ("train/a/x.png", bytes(int(amount) << 20)), method=getattr(zipfile, f"ZIP_{method}"))
+    if method == "DEFLATED":
+        data = inflated(*FINE_MEMBERS, ("train/a/x.png", b""), times=int(amount))
+    else:
+        content = bytes(int(amount) << 20)
+        data = archive(*FINE_MEMBERS, ("train/a/x.png", content), method=getattr(zipfile, f"ZIP_{method}"))
     last = data.rindex(b"PK\1\2")
     return data if claimed == "honest" else data[:last] + patch(data[last:], SIZE, pack("<I", int(claimed)))
 
