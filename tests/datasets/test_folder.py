@@ -52,6 +52,18 @@ def test_split_folders(photos, form):
         assert (image == pixels(number)).all()
 
 
+def test_classes_have_the_same_numbers_in_a_folder_and_in_an_archive(tmp_path):
+    """Names that begin alike: a hyphen, a space and a dot come before the slash that ends a folder's name."""
+    names = ["cat", "cat 2", "cat-2", "cat.2", "cat0"]
+    for split in ("train", "val", "test"):
+        write(tmp_path / "photos" / split, names, images=1)
+    folder, archive = (
+        load_dataset("folder", "val", path) for path in (tmp_path / "photos", zipped(tmp_path / "photos"))
+    )
+    assert folder.class_names == archive.class_names == tuple(names)
+    assert (folder.images == archive.images).all() and folder.fingerprint() == archive.fingerprint()
+
+
 def test_other_names_of_splits_deeper_images_and_clutter(photos):
     (photos / "val").rename(photos / "Validation")
     inside = photos / "Validation" / "val-cat"

@@ -158,7 +158,7 @@ class Archive:
             if slash and folder not in ("", ".", ".."):
                 found.append(folder)
             at = bisect_left(self._names, f"{prefix}{folder}0") if slash else at + 1  # 0 is what follows /
-        return found
+        return sorted(found)  # "cat-2/" comes before "cat/", but "cat" before "cat-2": as in a folder
 
     def files(self, parent: str = "") -> list[str]:
         prefix = f"{parent}/" if parent else ""
