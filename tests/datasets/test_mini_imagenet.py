@@ -48,6 +48,14 @@ def test_cached_pickles(tmp_path, val_name, protocol, keys):
         expect(load_dataset("mini-imagenet", split, tmp_path), split)
 
 
+@pytest.mark.parametrize("rows", [list, tuple, np.array, lambda rows: list(np.array(rows))])
+def test_rows_of_a_class_in_any_container(tmp_path, rows):
+    content = {"image_data": np.stack([pixels(i) for i in range(3)]), "class_dict": {"a": rows([2, 0]), "b": rows([1])}}
+    (tmp_path / "mini-imagenet-cache-train.pkl").write_bytes(pickle.dumps(content))
+    found = load_dataset("mini-imagenet", "train", tmp_path)
+    assert found.labels.tolist() == [0, 0, 1] and (found.images == content["image_data"][[2, 0, 1]]).all()
+
+
 @pytest.mark.parametrize("change", [
     lambda c: c.pop("image_data"),
     lambda c: c.pop("class_dict"),

@@ -69,8 +69,8 @@ def _pickled(path: Path) -> Listing:
 
 
 def _indices(value: Any, limit: int) -> np.ndarray[Any, Any] | None:
-    """A list or array of row numbers below a limit, or None if it is something else."""
-    if isinstance(value, list) and all(isinstance(entry, int) for entry in value):
+    """A list, tuple or array of row numbers below a limit, or None if it is something else."""
+    if isinstance(value, list | tuple) and all(isinstance(entry, int) for entry in value):
         value = np.array(value) if all(0 <= entry < limit for entry in value) else None
     if not isinstance(value, np.ndarray) or value.ndim != 1:
         return None
