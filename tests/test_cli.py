@@ -305,6 +305,23 @@ def test_data_check(photos):
     assert report.returncode == 2 and "'train-1' in train and val" in report.stdout
 
 
+def test_data_check_names_what_is_wrong(photos):
+    for number in (2, 3):
+        (photos / "val" / f"val-{number}").rename(photos / "val" / f"train-{number}")
+        (photos / "test" / "test-0" / f"copy {number}.png").write_bytes(
+            (photos / "train" / "train-0" / f"{number}.png").read_bytes()
+        )
+        for index in range(4):
+            (photos / "test" / f"test-{number}" / f"{index}.png").unlink()
+    lines = [line.strip() for line in tacit("data", "check", "--data", photos).stdout.splitlines()]
+    for line in (
+        "train-2: train, val", "train-3: train, val", "test-2: 6", "test-3: 6",
+        "train: train/train-0/2.png = test: test/test-0/copy 2.png",
+        "train: train/train-0/3.png = test: test/test-0/copy 3.png",
+    ):  # fmt: skip
+        assert line in lines
+
+
 def test_train_and_evaluate_on_a_folder_of_ones_own(photos, tmp_path, monkeypatch):
     monkeypatch.setenv("TACIT_CACHE", str(tmp_path / "cache"))
     rows = json.loads(good("data", "prepare", "--data", photos, "--image-size", "32", "--json"))

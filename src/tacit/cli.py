@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from io import TextIOWrapper
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # Lightning and matplotlib take seconds to import: commands import what they need, so that --help need not wait.
 
-MOST_NAMES = 20  # broken files named on the screen, per split
+MOST_NAMES = 20  # broken files of a split, near-empty classes, ... that are named on the screen
 
 app = typer.Typer(
     help="Tell image classes apart from a handful of labels and a heap of unlabelled images.",
@@ -457,16 +457,27 @@ def _print_report(report: Report) -> None:
     for kind, style, sentences in (("error", "bold red", report.errors), ("warning", "yellow", report.warnings)):
         for sentence in sentences:
             console.print(f"[{style}]{kind}:[/] {escape(sentence)}", highlight=False, soft_wrap=True)
-    for split, found in report.splits.items():
-        if found.broken:
-            console.print(f"cannot be read in {split}:", highlight=False)
-        for name, reason in islice(found.broken.items(), MOST_NAMES):
-            console.print(f"  {escape(name)}: {escape(reason)}", highlight=False, soft_wrap=True)
-        if len(found.broken) > MOST_NAMES:
-            console.print(f"  ... and {len(found.broken) - MOST_NAMES:,} more: --json names them all", highlight=False)
+    for title, entries in _lists(report):
+        console.print(f"{title}:", highlight=False)
+        for entry in entries[:MOST_NAMES]:
+            console.print(f"  {escape(entry)}", highlight=False, soft_wrap=True)
+        if len(entries) > MOST_NAMES:
+            console.print(f"  ... and {len(entries) - MOST_NAMES:,} more: --json names them all", highlight=False)
     total = sum(found.images + len(found.broken) for found in report.splits.values())
     verdict = "nothing is wrong" if not report.errors + report.warnings else "see above"
     console.print(f"{total:,} images read in {report.seconds:.1f} s: {verdict}.", highlight=False)
+
+
+def _lists(report: Report) -> Iterator[tuple[str, list[str]]]:
+    """What a sentence of the report only gives one example of: a title, and all of them."""
+    from .datasets.check import one_of_each_split
+
+    lists = {"in more than one split": [f"{name}: {', '.join(at)}" for name, at in report.shared_classes.items()]}
+    for split, found in report.splits.items():
+        lists[f"cannot be read in {split}"] = [f"{name}: {reason}" for name, reason in found.broken.items()]
+        lists[f"few images in {split}"] = [f"{name}: {images}" for name, images in found.near_empty.items()]
+    lists["the same image"] = [one_of_each_split(names) for names in report.duplicates]
+    yield from ((title, entries) for title, entries in lists.items() if len(entries) > 1)
 
 
 def _parse_settings(option: str, owner: str, known: dict[str, Any], settings: list[str]) -> dict[str, Any]:

@@ -101,7 +101,7 @@ def check_dataset(
     if not report.splits:
         raise TacitError(next(iter(report.missing.values())))
     report.shared_classes = {name: splits for name, splits in classes.items() if len(splits) > 1}
-    report.duplicates = [names for names in seen.values() if len({name.split(":")[0] for name in names}) > 1]
+    report.duplicates = [names for names in seen.values() if len({name.partition(":")[0] for name in names}) > 1]
     _judge(report, strict)
     report.seconds = round(time.perf_counter() - started, 2)
     return report
@@ -143,17 +143,30 @@ def _judge(report: Report, strict: bool) -> None:
             errors.append(f"{split}: no image can be read")
         if found.broken:
             name, reason = next(iter(found.broken.items()))
-            sentence = f"{split}: {len(found.broken):,} files cannot be read, such as {name}: {reason}"
-            (errors if strict else warnings).append(sentence)
+            number = "a file" if len(found.broken) == 1 else f"{len(found.broken):,} files"
+            (errors if strict else warnings).append(f"{split}: {number} cannot be read, such as {name}: {reason}")
         if found.near_empty:
             name, images = min(found.near_empty.items(), key=lambda entry: entry[1])
             number = "a class has" if len(found.near_empty) == 1 else f"{len(found.near_empty):,} classes have"
             warnings.append(f"{split}: {number} fewer than {FEW} images, such as '{name}' with {images}")
         if found.ignored:
-            warnings.append(f"{split}: {len(found.ignored):,} files are no images, such as {found.ignored[0]}")
+            number = "a file is" if len(found.ignored) == 1 else f"{len(found.ignored):,} files are"
+            warnings.append(f"{split}: {number} no image, such as {found.ignored[0]}")
     if report.duplicates:
         number = "an image is" if len(report.duplicates) == 1 else f"{len(report.duplicates):,} images are"
-        warnings.append(f"{number} in more than one split, such as {' = '.join(report.duplicates[0][:3])}")
+        warnings.append(f"{number} in more than one split, such as {one_of_each_split(report.duplicates[0])}")
+
+
+def one_of_each_split(names: list[str]) -> str:
+    """Of images with the same pixels, the first in each split: there may be thousands, and all of one split first.
+
+    >>> one_of_each_split(["train: a.png", "train: b.png", "val: c.png"])
+    'train: a.png = val: c.png'
+    """
+    first: dict[str, str] = {}
+    for name in names:
+        first.setdefault(name.partition(":")[0], name)
+    return " = ".join(first.values())
 
 
 def _drawn(images: ImageSet) -> Source:
