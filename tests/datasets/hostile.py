@@ -190,9 +190,8 @@ class Worker:
         there = " ".join(sorted(path.name for path in self.home.iterdir()))
         told = self.log.read_bytes().decode("utf-8", "backslashreplace")
         os.truncate(self.log, 0)
-        if there:
-            remove(self.home)
-            self.home.mkdir()
+        for path in self.home.iterdir():  # not the folder itself: in one that is gone, the worker could write nothing
+            remove(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         return there, told
 
 
