@@ -47,6 +47,11 @@ class Episode:
         """(..., ways, *item): the mean of each class's support."""
         return self.support.mean(self.batch_dims + 1)
 
+    def without_unlabelled(self) -> Episode:
+        """The same tasks with no unlabelled image."""
+        none = (slice(None),) * self.batch_dims + (slice(0),)
+        return replace(self, unlabelled=self.unlabelled[none], unlabelled_labels=self.unlabelled_labels[none])
+
     def map_images(self, function: Callable[[Tensor], Tensor]) -> Episode:
         """Replace every image by ``function`` of it; the function gets and gives one stack of images, (n, *item).
 

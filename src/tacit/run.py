@@ -114,10 +114,18 @@ class Learner(nn.Module):
         super().__init__()
         self.backbone, self.method = backbone, method
 
-    def forward(self, episode: Episode) -> Tensor:
-        """Images (..., height, width, channels) uint8 -> scalar loss."""
+    def forward(self, episode: Episode, turn: str = "learner") -> Tensor:
+        """Images (..., height, width, channels) uint8 -> scalar loss of one turn of the method."""
         vectors = episode.map_images(lambda images: self.backbone(to_input(images)))
-        return self.method.loss(vectors)
+        return self.method.loss(vectors, turn)
+
+    def turn_parameters(self) -> dict[str, list[nn.Parameter]]:
+        """The parameters that each turn of a training step moves."""
+        first, *others = self.method.turns
+        claimed = self.method.turn_parameters()
+        taken = {id(parameter) for turn in others for parameter in claimed[turn]}
+        free = [parameter for parameter in self.parameters() if id(parameter) not in taken]
+        return {first: free, **{turn: claimed[turn] for turn in others}}
 
 
 def build_learner(config: RunConfig) -> Learner:

@@ -24,7 +24,7 @@ import torch
 from filelock import FileLock, Timeout
 from lightning_fabric import Fabric
 from torch import Tensor
-from torch.optim import Adam, Optimizer
+from torch.optim import Adam
 
 from .checkpoint import load_checkpoint, save_checkpoint, write_atomic, write_json
 from .datasets import ImageSet
@@ -43,7 +43,7 @@ class Progress:
 
     Attributes:
         episode: episodes done.
-        loss_sum, loss_steps: training loss since the last validation.
+        loss_sum, loss_steps: training loss (of the first turn) since the last validation.
         best: highest validation accuracy so far, and at which episode.
     """
 
@@ -54,6 +54,7 @@ class Progress:
     best_episode: int = 0
 
 
+Optimizers = dict[str, Any]  # of each turn of a training step, in order, as Fabric wraps them
 Observer = Callable[[Progress, Accuracy | None], None]  # called after each step; with the accuracy after a validation
 
 
@@ -84,31 +85,37 @@ def train(
     learner = build_learner(config)
     learner.method.check_ways(config.validation.ways)
     fabric = Fabric(accelerator=accelerator, devices=1)
-    optimizer: Any = Adam(learner.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
-    model, optimizer = fabric.setup(learner, optimizer)
+    turns = learner.turn_parameters()
+    model, *wrapped = fabric.setup(
+        learner, *(Adam(p, lr=config.learning_rate, weight_decay=config.weight_decay) for p in turns.values())
+    )
+    optimizers: Optimizers = dict(zip(turns, wrapped, strict=True))
 
     _check_folder(config, folder, resume)
     with _locked(folder), _stop_requests() as stop:
         write_json(folder / "config.json", config.to_json())
         write_json(folder / "classes.json", {"train": train_images.class_names, "val": validation_images.class_names})
         _store_split(folder, train=(train_split, train_images), val=(validation_split, validation_images))
-        progress = _restore(folder, learner, optimizer)
+        progress = _restore(folder, learner, optimizers)
         _trim_metrics(folder, progress.episode)
         saved = time.monotonic()
         while progress.episode < config.episodes:
             count = min(config.episodes_per_step, config.episodes - progress.episode)
-            for group in optimizer.param_groups:
-                group["lr"] = learning_rate(config, progress.episode)
             episode = sampler.batch(progress.episode, count).map_images(
                 lambda index: torch.from_numpy(train_images.images[index.numpy()])
             )
             model.train()
             with _divergence(progress.episode):
-                loss = model(episode.to(fabric.device))
-                optimizer.zero_grad()
-                fabric.backward(loss)
-                optimizer.step()
-                progress.loss_sum += _finite(loss.item())
+                losses = []
+                for turn, optimizer in optimizers.items():
+                    for group in optimizer.param_groups:
+                        group["lr"] = learning_rate(config, progress.episode)
+                    loss = model(episode.to(fabric.device), turn)
+                    optimizer.zero_grad()
+                    fabric.backward(loss)
+                    optimizer.step()
+                    losses.append(_finite(loss.item()))
+                progress.loss_sum += losses[0]
 
             before, progress.episode = progress.episode, progress.episode + count
             progress.loss_steps += 1
@@ -116,15 +123,15 @@ def train(
             due = progress.episode // config.validate_every > before // config.validate_every
             if due or progress.episode == config.episodes:
                 accuracy = validate(learner, validation_images, validation_sampler, config.validation_episodes)
-                _record(config, folder, learner, optimizer, progress, accuracy)
+                _record(config, folder, learner, optimizers, progress, accuracy)
                 saved = time.monotonic()
             elif time.monotonic() - saved > SAVE_SECONDS:
-                _save(folder, "last", learner, optimizer, progress)
+                _save(folder, "last", learner, optimizers, progress)
                 saved = time.monotonic()
             if observe:
                 observe(progress, accuracy)
             if stop.is_set() and progress.episode < config.episodes:
-                _save(folder, "last", learner, optimizer, progress)
+                _save(folder, "last", learner, optimizers, progress)
                 raise Interrupted(
                     f"stopped after {progress.episode} of {config.episodes} episodes, saved in {folder}; "
                     "to go on, run the same command with --resume"
@@ -146,7 +153,7 @@ def validate(learner: Learner, images: ImageSet, sampler: EpisodeSampler, episod
 
 
 def _record(
-    config: RunConfig, folder: Path, learner: Learner, optimizer: Optimizer, progress: Progress, accuracy: Accuracy
+    config: RunConfig, folder: Path, learner: Learner, optimizers: Optimizers, progress: Progress, accuracy: Accuracy
 ) -> None:
     """After a validation: a line of metrics, the best model if this is it, the last model."""
     line = {
@@ -157,6 +164,7 @@ def _record(
         "val_interval": accuracy.interval,
         "val_iterations": accuracy.iterations,
         "val_by_iteration": accuracy.by_iteration,
+        **learner.method.metrics(),
     }
     if accuracy.mean > progress.best:
         progress.best, progress.best_episode = accuracy.mean, progress.episode
@@ -167,36 +175,44 @@ def _record(
         file.write(json.dumps(line) + "\n")
         file.flush()
         os.fsync(file.fileno())
-    _save(folder, "last", learner, optimizer, progress)
+    _save(folder, "last", learner, optimizers, progress)
 
 
 def _weights(learner: Learner) -> dict[str, Tensor]:
     return {f"model.{name}": value for name, value in learner.state_dict().items()}
 
 
-def _save(folder: Path, name: str, learner: Learner, optimizer: Optimizer, progress: Progress) -> None:
+def _prefixes(optimizers: Optimizers) -> Iterator[tuple[str, Any]]:
+    """What the tensors of each optimiser are called in a checkpoint; that of the first turn needs no name."""
+    for number, (turn, optimizer) in enumerate(optimizers.items()):
+        yield "optimizer" if number == 0 else f"optimizer.{turn}", optimizer
+
+
+def _save(folder: Path, name: str, learner: Learner, optimizers: Optimizers, progress: Progress) -> None:
     tensors = _weights(learner)
-    for index, entries in optimizer.state_dict()["state"].items():
-        tensors |= {f"optimizer.{index}.{key}": value for key, value in entries.items()}
+    for prefix, optimizer in _prefixes(optimizers):
+        for index, entries in optimizer.state_dict()["state"].items():
+            tensors |= {f"{prefix}.{index}.{key}": value for key, value in entries.items()}
     tensors["random.cpu"] = torch.get_rng_state()
     save_checkpoint(folder / "checkpoint", name, tensors, asdict(progress))
 
 
-def _restore(folder: Path, learner: Learner, optimizer: Optimizer) -> Progress:
+def _restore(folder: Path, learner: Learner, optimizers: Optimizers) -> Progress:
     """Continue from the last checkpoint, or start if there is none."""
     if not (folder / "checkpoint" / "last.json").exists():
         return Progress()
     tensors, state = load_checkpoint(folder / "checkpoint", "last")
     load_model(learner, tensors, folder)
-    content = optimizer.state_dict()
-    for index, parameter in enumerate(learner.parameters()):
-        entries = {k.rsplit(".", 1)[1]: v for k, v in tensors.items() if k.startswith(f"optimizer.{index}.")}
-        # In the memory layout of the parameter, as Adam made them: the same numbers summed in the same order.
-        content["state"][index] = {
-            key: torch.empty_like(parameter).copy_(value) if value.shape == parameter.shape else value
-            for key, value in entries.items()
-        }
-    optimizer.load_state_dict(content)
+    for prefix, optimizer in _prefixes(optimizers):
+        content = optimizer.state_dict()
+        for index, parameter in enumerate(optimizer.param_groups[0]["params"]):
+            entries = {k.rsplit(".", 1)[1]: v for k, v in tensors.items() if k.startswith(f"{prefix}.{index}.")}
+            # In the memory layout of the parameter, as Adam made them: the same numbers summed in the same order.
+            content["state"][index] = {
+                key: torch.empty_like(parameter).copy_(value) if value.shape == parameter.shape else value
+                for key, value in entries.items()
+            }
+        optimizer.load_state_dict(content)
     torch.set_rng_state(tensors["random.cpu"])
     try:
         return Progress(**state)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from ..episode import Episode
@@ -25,14 +27,16 @@ class Method(nn.Module):
         iterations: refinements in evaluation; ``tacit evaluate`` chooses them on the validation classes.
 
     Attributes:
-        title: the name in tables.
+        title: the name in tables; an option that changes what is measured may change it.
         summary: one line for ``tacit methods``.
         iterative: whether it refines with unlabelled images at all.
+        turns: the parts of a training step, each with an optimiser of its own; see :meth:`loss`.
     """
 
-    title: ClassVar[str]
+    title: str
     summary: ClassVar[str]
     iterative: ClassVar[bool] = True
+    turns: ClassVar[tuple[str, ...]] = ("learner",)
 
     def __init__(
         self,
@@ -73,7 +77,33 @@ class Method(nn.Module):
         """Query logits (..., queries, ways)."""
         return self.trajectory(episode, self.train_iterations if self.training else self.iterations)[-1]
 
-    def loss(self, episode: Episode) -> Tensor:
-        """Cross-entropy over the queries of all episodes, a scalar."""
+    def loss(self, episode: Episode, turn: str = "learner") -> Tensor:
+        """What a step of training makes smaller, a scalar: cross-entropy over the queries of all episodes.
+
+        Most methods have one turn. One with adversaries has several: a step takes each of ``turns`` in order, and only
+        the parameters of that turn move.
+        """
         logits: Tensor = self(episode)
         return nn.functional.cross_entropy(logits.flatten(0, -2), episode.query_labels.flatten())
+
+    def turn_parameters(self) -> dict[str, list[nn.Parameter]]:
+        """The parameters of each turn but the first, which has the backbone's and all that are not named here."""
+        return {}
+
+    def metrics(self) -> dict[str, float]:
+        """Figures of its own about the training since the last call, for ``metrics.jsonl``; asked at each validation.
+
+        What they are counted in must be buffers: then a checkpoint holds it, and a resumed run reports the same.
+        """
+        return {}
+
+
+def with_and_without(answer: Callable[[Episode], Tensor], episode: Episode, iterations: int) -> Tensor:
+    """The trajectory of a method that takes the unlabelled points in at once: entry 0 without, all others with them.
+
+    ``answer`` maps an episode to query logits (..., queries, ways).
+    """
+    logits = answer(episode.without_unlabelled()).unsqueeze(0)
+    if iterations == 0:
+        return logits
+    return torch.cat([logits, answer(episode).expand(iterations, *logits.shape[1:])])
