@@ -11,12 +11,14 @@ from .pn import PrototypicalNetwork
 from .soft_kmeans import MaskedSoftKMeans, SoftKMeans, SoftKMeansCluster
 from .tac import Tac, TacDap
 from .tapnet import TapNet, TapNetSemi, TapNetSoftClustering
+from .tpn import LabelPropagation
 
 METHODS: dict[str, type[Method]] = {
     "pn": PrototypicalNetwork,
     "soft-kmeans": SoftKMeans,
     "soft-kmeans-cluster": SoftKMeansCluster,
     "masked-soft-kmeans": MaskedSoftKMeans,
+    "tpn": LabelPropagation,
     "tapnet": TapNet,
     "tapnet-semi": TapNetSemi,
     "tapnet-soft-clustering": TapNetSoftClustering,
