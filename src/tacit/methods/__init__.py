@@ -7,6 +7,7 @@ from typing import Any
 
 from ..errors import TacitError
 from .base import Method
+from .imp import InfiniteMixture
 from .pn import PrototypicalNetwork
 from .soft_kmeans import MaskedSoftKMeans, SoftKMeans, SoftKMeansCluster
 from .tac import Tac, TacDap
@@ -19,6 +20,7 @@ METHODS: dict[str, type[Method]] = {
     "soft-kmeans-cluster": SoftKMeansCluster,
     "masked-soft-kmeans": MaskedSoftKMeans,
     "tpn": LabelPropagation,
+    "imp": InfiniteMixture,
     "tapnet": TapNet,
     "tapnet-semi": TapNetSemi,
     "tapnet-soft-clustering": TapNetSoftClustering,
