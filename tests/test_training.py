@@ -14,7 +14,7 @@ import torch
 from tacit import TacitError
 from tacit.checkpoint import load_checkpoint
 from tacit.errors import Interrupted, JobFailed
-from tacit.run import RunConfig, load_run
+from tacit.run import RunConfig, build_learner, load_run
 from tacit.sampling import EpisodeSpec
 from tacit.training import learning_rate, train
 
@@ -100,6 +100,36 @@ def test_a_run_killed_without_warning_resumes_to_the_same_weights(unbroken, conf
     torch.manual_seed(999)  # whatever happened in between
     run(config, tmp_path / "run", blobs, resume=True)
     assert_same_run(unbroken, tmp_path / "run")
+
+
+@pytest.mark.parametrize("moment", [8, 12])
+def test_a_method_with_two_turns_and_noise_resumes_to_the_same_weights(config, blobs, tmp_path, moment):
+    settings = replace(config, method="metagan")
+
+    def kill(progress, _):
+        if progress.episode == moment:
+            raise Killed
+
+    run(settings, tmp_path / "unbroken", blobs)
+    with pytest.raises(Killed):
+        run(settings, tmp_path / "run", blobs, observe=kill)
+    torch.manual_seed(999)
+    run(settings, tmp_path / "run", blobs, resume=True)
+    assert_same_run(tmp_path / "unbroken", tmp_path / "run")
+    tensors, _ = load_checkpoint(tmp_path / "run" / "checkpoint", "last")
+    assert {"optimizer.0.exp_avg", "optimizer.generator.0.exp_avg"} < tensors.keys()
+    line = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert 0 <= line["real_recognised"] <= 100
+    assert 0 <= line["generated_recognised"] <= 100
+
+
+def test_each_turn_has_an_optimiser_for_its_own_parameters(config):
+    learner = build_learner(replace(config, method="metagan"))
+    turns = learner.turn_parameters()
+    assert list(turns) == ["learner", "generator"]
+    ids = [id(parameter) for parameters in turns.values() for parameter in parameters]
+    assert len(ids) == len(set(ids)) == len(list(learner.parameters()))
+    assert set(turns["generator"]) == set(learner.method.generator.parameters())
 
 
 def test_metrics_of_lost_episodes_and_torn_lines_are_dropped(unbroken, config, blobs, tmp_path):
@@ -204,7 +234,7 @@ def test_too_few_references_for_validation_are_noticed_before_training(config, b
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["pn", "tapnet", "tac", "tacdap"])
+@pytest.mark.parametrize("method", ["pn", "tpn", "relation", "metagan", "imp", "tapnet", "tac", "tacdap"])
 def test_training_learns(config, blobs, tmp_path, method):
     """On patterns under noise: far above the 25 % of guessing after 100 episodes."""
     settings = replace(config, method=method, episodes=100, episodes_per_step=1, validate_every=50)

@@ -21,7 +21,7 @@ PROJECTING = [name for name in METHODS if name.startswith("ta")]
 def test_names_and_order_are_those_of_the_tables():
     assert tacit.methods() == [
         "pn", "soft-kmeans", "soft-kmeans-cluster", "masked-soft-kmeans",
-        "tpn", "imp",
+        "tpn", "relation", "metagan", "imp",
         "tapnet", "tapnet-semi", "tapnet-soft-clustering", "tac", "tacdap",
     ]  # fmt: skip
 

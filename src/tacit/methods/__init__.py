@@ -8,7 +8,9 @@ from typing import Any
 from ..errors import TacitError
 from .base import Method
 from .imp import InfiniteMixture
+from .metagan import MetaGan
 from .pn import PrototypicalNetwork
+from .relation import RelationNetwork
 from .soft_kmeans import MaskedSoftKMeans, SoftKMeans, SoftKMeansCluster
 from .tac import Tac, TacDap
 from .tapnet import TapNet, TapNetSemi, TapNetSoftClustering
@@ -20,6 +22,8 @@ METHODS: dict[str, type[Method]] = {
     "soft-kmeans-cluster": SoftKMeansCluster,
     "masked-soft-kmeans": MaskedSoftKMeans,
     "tpn": LabelPropagation,
+    "relation": RelationNetwork,
+    "metagan": MetaGan,
     "imp": InfiniteMixture,
     "tapnet": TapNet,
     "tapnet-semi": TapNetSemi,
