@@ -1,4 +1,4 @@
-"""All nine methods on glyphs, 5-way 1-shot, with and without distractors: the table of docs/results.md.
+"""All methods on glyphs, 5-way 1-shot, with and without distractors: the table of docs/results.md.
 
 Every model gets the same budget. Semi-supervised methods are trained once without distractors and once with, and are
 evaluated as they were trained; methods that use labelled images only in training are trained once. Finished runs in the
@@ -32,6 +32,10 @@ ROWS: dict[str, tuple[str, list[str], str, bool]] = {
     "Soft k-Means + Cluster": ("soft-kmeans-cluster", PN, "soft-kmeans-cluster", True),
     "Masked Soft k-Means": ("masked-soft-kmeans", PN, "masked-soft-kmeans", True),
     "PN + Semi-Sup. Inference": ("pn", PN, "soft-kmeans", False),
+    "TPN": ("tpn", [], "tpn", True),
+    "RN": ("relation", [], "relation", False),
+    "MetaGAN + RN": ("metagan", [], "metagan", True),
+    "IMP": ("imp", [], "imp", True),
     "TapNet": ("tapnet", TAPNET, "tapnet", False),
     "TapNet + Semi-Sup. Inference": ("tapnet", TAPNET, "tapnet-semi", False),
     "TapNet + Soft-clustering": ("tapnet-soft-clustering", TAPNET, "tapnet-soft-clustering", True),

@@ -18,6 +18,7 @@ import pytest
 from PIL import Image
 
 from tacit.checkpoint import load_checkpoint
+from tacit.methods import METHODS
 
 SMALL = ["--ways", "5", "--queries", "2", "--unlabelled", "2", "--test-queries", "3", "--test-unlabelled", "3",
          "--validation-episodes", "4", "--validate-every", "3", "--device", "cpu"]  # fmt: skip
@@ -255,6 +256,14 @@ def test_demo(tmp_path):
     assert report.count("data:image/png;base64,") == 2
     assert "±" in report
     assert "http" not in report.replace("http-equiv", ""), "nothing is fetched from elsewhere"
+
+
+@pytest.mark.slow
+def test_full_demo_has_every_method(tmp_path):
+    result = json.loads(
+        good("demo", "--full", "--json", "--episodes", "2", "--out", tmp_path / "demo", "--device", "cpu")
+    )
+    assert list(result["rows"]) == [cls.title for cls in METHODS.values()]
 
 
 def _seconds(*arguments: object) -> float:

@@ -356,6 +356,7 @@ def demo(
     episodes: Annotated[
         int | None, typer.Option(min=1, help="Training episodes of each model; more is better.")
     ] = None,
+    full: Annotated[bool, typer.Option("--full", help="All methods: three times as long.")] = False,
     seed: Seed = 0,
     device: Device = "auto",
     as_json: JsonFlag = False,
@@ -366,7 +367,7 @@ def demo(
     keep_memory()
     _check_device(device)
     to = messages if as_json else console
-    result = run_demo(out, episodes=episodes or EPISODES, seed=seed, device=device, console=to)
+    result = run_demo(out, full=full, episodes=episodes or EPISODES, seed=seed, device=device, console=to)
     if as_json:
         typer.echo(json.dumps(result, indent=2))
 

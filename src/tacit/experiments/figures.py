@@ -17,6 +17,7 @@ from ..evaluation import Accuracy
 from ..methods.tapnet import TapNet
 
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00")  # told apart by colour-blind readers too
+MARKERS = "os^D"  # the next one when the colours have run out
 GREY = "#b8b8b8"
 
 
@@ -25,12 +26,13 @@ def accuracy_by_iteration(panels: dict[str, dict[str, Accuracy]]) -> Figure:
     figure = Figure(figsize=(4.6 * len(panels), 3.6), layout="constrained")
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axis, (setting, lines) in zip(axes, panels.items(), strict=True):
-        for colour, (title, accuracy) in zip(COLOURS, lines.items(), strict=False):
+        for index, (title, accuracy) in enumerate(lines.items()):
+            colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index // len(COLOURS) % len(MARKERS)]
             steps = np.arange(len(accuracy.by_iteration))
             if len(steps) == 1:  # no refinements: a level to compare with
                 axis.axhline(accuracy.mean, color=colour, linestyle="--", linewidth=1.2, label=title)
                 continue
-            axis.errorbar(steps, accuracy.by_iteration, accuracy.intervals, color=colour, marker="o", markersize=4,
+            axis.errorbar(steps, accuracy.by_iteration, accuracy.intervals, color=colour, marker=marker, markersize=4,
                           linewidth=1.5, capsize=2, label=title)  # fmt: skip
         axis.set(title=setting, xlabel="refinements with the unlabelled images")
         axis.grid(alpha=0.25)
