@@ -302,3 +302,41 @@ def test_constant_soft_labels_still_teach_the_distractor_reference():
 def test_references_that_do_not_pair_up_are_named():
     with pytest.raises(TacitError, match=r"centroids of shape \(5, 8\) and references of shape \(4, 8\)"):
         F.error_vectors(torch.randn(5, 8), torch.randn(4, 8))
+
+
+@pytest.mark.parametrize("with_distractor", [False, True])
+@pytest.mark.parametrize("case", ["plain", "common mean", "same class twice", "mean on its reference"])
+def test_without_gradients_the_answer_is_the_same(case, with_distractor):
+    """Evaluation works in the span of references and means; training spells the projection out."""
+    generator = torch.Generator().manual_seed(0)
+    batch, ways, dim = 4, 5, 800
+    centroids, references, unlabelled, queries = (
+        torch.randn(*shape, dim, generator=generator) / dim**0.5
+        for shape in ((batch, ways), (ways,), (batch, 30), (batch, 12))
+    )
+    if case == "common mean":
+        centroids, unlabelled, queries = (tensor + 0.5 for tensor in (centroids, unlabelled, queries))
+    elif case == "same class twice":
+        centroids[:, 1], references[1] = centroids[:, 0], references[0]
+    elif case == "mean on its reference":
+        centroids[:, 2] = F.modified_references(references)[2]
+    extra = torch.randn(dim, generator=generator) / dim**0.5 if with_distractor else None
+    shots = torch.tensor([1, 2, 3, 4, 5])
+    fast = F.tac(centroids, shots, unlabelled, queries, references, 3, extra, scale=0.5)
+    plain = F.tac(centroids, shots, unlabelled, queries, references.clone().requires_grad_(), 3, extra, scale=0.5)
+    assert not fast.logits.requires_grad
+    assert plain.logits.requires_grad
+    for ours, theirs in zip(fast, plain, strict=True):
+        torch.testing.assert_close(ours, theirs.detach(), atol=2e-5, rtol=1e-5)
+
+
+def test_many_points_are_read_in_chunks(monkeypatch):
+    tensors = episode(dtype=torch.float32)
+    whole = F.tac(*tensors[:1], 1, *tensors[1:4], 3, tensors[4])
+    monkeypatch.setattr(F, "CHUNK", 3 * tensors[1].shape[-1])  # three points at a time
+    chunked = F.tac(*tensors[:1], 1, *tensors[1:4], 3, tensors[4])
+    for ours, theirs in zip(chunked, whole, strict=True):
+        torch.testing.assert_close(ours, theirs)
+    lean = F.tac(*tensors[:1], 1, *tensors[1:4], 3, tensors[4], keep_probabilities=False)
+    assert len(lean.probabilities) == 0
+    torch.testing.assert_close(lean.logits, whole.logits)

@@ -73,5 +73,9 @@ class Episode:
         )
         return replace(self, support=support, query=query, unlabelled=unlabelled)
 
+    def __getitem__(self, index: int | slice) -> Episode:
+        """Some of the episodes of a batch."""
+        return Episode(**{name: value[index] for name, value in vars(self).items()})
+
     def to(self, device: torch.device) -> Episode:
         return Episode(**{name: value.to(device) for name, value in vars(self).items()})

@@ -6,7 +6,9 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,8 @@ from .sampling import EpisodeSampler, EpisodeSpec, split_labelled
 Tick = Callable[[float], None]  # called with how many more are done
 MOST_ITERATIONS = 5  # refinements tried when their number is chosen on validation classes ...
 CHOICE_EPISODES = 600  # ... over so many episodes
+BATCH_BYTES = 12 << 20  # of the vectors of the episodes that a core computes together
+BLOCK = 64  # episodes that are drawn together
 BATCH_PIXELS = 256 * 28 * 28  # of the images that are embedded together: more is no faster, and needs gigabytes
 
 
@@ -125,24 +129,60 @@ def episode_accuracies(
     episodes: int,
     iterations: int,
     *,
-    batch: int = 64,
+    batch: int | None = None,
     progress: Tick | None = None,
 ) -> NDArray[np.float64]:
     """Accuracy of each episode after 0, 1, ... refinements, in percent: (episodes, iterations + 1).
 
-    A method without refinements has one column.
+    A method without refinements has one column. ``batch`` episodes are computed together; by default as many as fit
+    into the cache. On the processor each core works on batches of its own: the tensors of a few episodes are too small
+    to be worth dividing.
     """
-    rows = []
+    if batch is None:
+        batch = max(1, BATCH_BYTES // (_images(sampler.spec) * vectors.shape[1] * vectors.element_size()))
     method.eval()
-    with torch.inference_mode():
-        for start in range(0, episodes, batch):
-            episode = sampler.batch(start, min(batch, episodes - start)).to(vectors.device)
-            logits = method.trajectory(episode.map_images(lambda index: vectors[index]), iterations)
-            correct = (logits.argmax(-1) == episode.query_labels).cpu()  # (iterations + 1, batch, queries)
-            rows.append(100 * correct.double().mean(-1).T.numpy())
+
+    def measure(start: int) -> NDArray[np.float64]:
+        rows = []
+        # Drawing costs the same for a few episodes as for many: a block at a time, of which a batch is computed.
+        block = sampler.batch(start, min(BLOCK, episodes - start))
+        with torch.inference_mode():
+            for first in range(0, len(block.query_labels), batch):
+                episode = block[first : first + batch].to(vectors.device)
+                logits = method.trajectory(episode.map_images(lambda index: vectors.index_select(0, index)), iterations)
+                correct = (logits.argmax(-1) == episode.query_labels).cpu()  # (iterations + 1, batch, queries)
+                rows.append(100 * correct.double().mean(-1).T.numpy())
+        return np.concatenate(rows)
+
+    tables = []
+    with _one_core_each(vectors.device) as run:
+        for table in run(measure, range(0, episodes, BLOCK)):
+            tables.append(table)
             if progress:
-                progress(len(rows[-1]))
-    return np.concatenate(rows)
+                progress(len(table))
+    return np.concatenate(tables)
+
+
+def _images(spec: EpisodeSpec) -> int:
+    """How many images an episode shows."""
+    unlabelled = spec.ways * spec.unlabelled + spec.distractor_ways * spec.distractors
+    total = spec.realistic_total if spec.realistic_total is not None else unlabelled
+    return spec.ways * (spec.shots + spec.queries) + total
+
+
+@contextmanager
+def _one_core_each(device: torch.device) -> Iterator[Callable[..., Iterator[Any]]]:
+    """A ``map`` whose calls run side by side, each on one core of the processor; one after another on other devices."""
+    cores = torch.get_num_threads() if device.type == "cpu" else 1
+    if cores == 1:
+        yield map
+        return
+    pool = ThreadPoolExecutor(cores, initializer=torch.set_num_threads, initargs=(1,))
+    try:
+        yield pool.map
+    finally:
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(cores)
 
 
 def evaluate(

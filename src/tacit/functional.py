@@ -24,6 +24,10 @@ from torch import Tensor
 
 from .errors import TacitError
 
+CHUNK = (
+    1 << 21
+)  # numbers that are looked at together when there are many points: 8 MiB of float32, in reach of the cache
+
 
 class TacResult(NamedTuple):
     """What :func:`tac` returns.
@@ -126,11 +130,8 @@ def projected_logits(points: Tensor, targets: Tensor, basis: Tensor | None) -> T
 
     The constant cancels in a softmax and in an argmax over targets.
     """
-    # Around the targets' mean m: |P(z - m) - P(w - m)|^2 up to |P(z - m)|^2. A mean that all vectors share, which real
-    # embeddings have, would otherwise eat the digits of the differences. The points themselves need not be shifted.
-    mean = targets.mean(-2, keepdim=True)
-    projected = _project(targets - mean, basis)
-    return 2 * points @ projected.mT - (projected * (projected + 2 * mean)).sum(-1).unsqueeze(-2)
+    slopes, offsets = _plane(targets, basis)
+    return (slopes @ points.mT - offsets).mT
 
 
 def soft_labels(unlabelled: Tensor, centroids: Tensor, basis: Tensor | None, scale: float | Tensor = 1.0) -> Tensor:
@@ -153,12 +154,9 @@ def refine(centroids: Tensor, shots: int | Tensor, unlabelled: Tensor, probabili
 
     A class with no labelled point and no probability at all keeps its centroid.
     """
-    weight = torch.as_tensor(shots, dtype=centroids.dtype, device=centroids.device)
-    weight = weight.expand(centroids.shape[:-1]).unsqueeze(-1)  # (..., N, 1)
-    mass = weight + probabilities.sum(-2).unsqueeze(-1)
-    empty = mass <= 0
-    means = (weight * centroids + probabilities.mT @ unlabelled) / torch.where(empty, torch.ones_like(mass), mass)
-    return torch.where(empty, centroids, means)
+    weight = _column(shots, centroids)
+    total = weight * centroids + probabilities.mT @ unlabelled
+    return _mean(total, weight + probabilities.sum(-2).unsqueeze(-1), centroids)
 
 
 def tac(
@@ -173,6 +171,7 @@ def tac(
     *,
     grad_through_projection: bool = True,
     grad_through_soft_labels: bool = True,
+    keep_probabilities: bool = True,
 ) -> TacResult:
     """Task-Adaptive Clustering: cluster the unlabelled points in M, refine the means, rebuild M, repeat.
 
@@ -190,6 +189,11 @@ def tac(
         grad_through_projection: if False, every M is a constant in the backward pass.
         grad_through_soft_labels: if False, the soft labels are constants in the backward pass, except to the distractor
             reference, which has no other way to learn (and none at all if every M is a constant).
+        keep_probabilities: if False, the result has no soft labels (0, ..., U, N), and a million unlabelled points need
+            no more memory than a thousand.
+
+    Unlabelled points are read a chunk at a time: each refinement labels a chunk and adds it to the means while it is in
+    the processor's cache, in time linear in U.
 
     Example:
         >>> c = torch.tensor([[4.0, 1.0, 0.0, 0.0], [1.0, 4.0, 0.0, 0.0]])
@@ -201,40 +205,144 @@ def tac(
     """
     ways = centroids.shape[-2]
     references = references.expand_as(centroids)
-    labelled, shots = centroids, torch.as_tensor(shots, dtype=centroids.dtype, device=centroids.device)
-    distractor = None
+    labelled, weight, distractor = centroids, _column(shots, centroids), None
     if distractor_reference is not None and unlabelled.shape[-2] > 0:
         # One more pair: it starts at the mean of all unlabelled points, and no labelled point stands behind it.
         labelled = torch.cat([centroids, unlabelled.mean(-2, keepdim=True)], dim=-2)
-        shots = torch.nn.functional.pad(shots.expand(centroids.shape[:-1]), (0, 1))
+        weight = torch.cat([weight, torch.zeros_like(weight[..., :1, :])], dim=-2)
         distractor = distractor_reference.expand_as(labelled[..., :1, :])
-
-    def space(means: Tensor, references: Tensor) -> Tensor:
-        with torch.set_grad_enabled(torch.is_grad_enabled() and grad_through_projection):
-            return null_basis(error_vectors(means, references))
 
     def constant(tensor: Tensor) -> Tensor:
         return tensor if grad_through_soft_labels else tensor.detach()
 
-    means = labelled
-    classification = space(means[..., :ways, :], references)
-    logits, probabilities, history = [projected_logits(queries, references, classification)], [], [means]
-    for _ in range(iterations):
-        if distractor is None:
-            clustering = constant(classification)
-        else:
-            clustering = space(constant(means), torch.cat([constant(references), distractor], dim=-2))
-        probabilities.append(soft_labels(constant(unlabelled), constant(means), clustering, scale))
-        means = refine(labelled, shots, unlabelled, probabilities[-1])
-        classification = space(means[..., :ways, :], references)
-        logits.append(projected_logits(queries, references, classification))
+    inputs = (labelled, unlabelled, queries, references, distractor)
+    learning = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in inputs)
+    planes: _Planes | _SpanPlanes
+    if learning or not _SpanPlanes.suits(references):
+        planes = _Planes(references, distractor, grad_through_projection, grad_through_soft_labels)
+    else:
+        planes = _SpanPlanes(references, distractor)
+    means, query_planes, probabilities, history = labelled, [], [], []
+    for iteration in range(iterations + 1):
+        query_plane, (slopes, offsets) = planes(means)
+        query_planes.append(query_plane)
         history.append(means)
+        if iteration == iterations:
+            break
+        mass, total, soft = weight, weight * labelled, []
+        for points in _chunks(unlabelled):
+            # Classes by points, not points by classes: both products then run along the memory, half as fast again.
+            part = torch.softmax(scale * (slopes @ constant(points).mT - offsets), dim=-2)  # (..., N, points)
+            mass, total = mass + part.sum(-1, keepdim=True), total + part @ points
+            if keep_probabilities:
+                soft.append(part)
+        if keep_probabilities:
+            probabilities.append(torch.cat(soft, dim=-1).mT)
+        means = _mean(total, mass, labelled)
+    # Queries last, for all refinements in one product: they are read once.
+    slopes, offsets = (torch.cat(parts, dim=-2) for parts in zip(*query_planes, strict=True))
+    logits = slopes @ queries.mT - offsets  # (..., (iterations + 1) N, Q)
     none = unlabelled.new_zeros((0, *unlabelled.shape[:-1], labelled.shape[-2]))
     return TacResult(
-        logits=torch.stack(logits),
+        logits=logits.reshape(*logits.shape[:-2], iterations + 1, ways, -1).movedim(-3, 0).mT,
         probabilities=torch.stack(probabilities) if probabilities else none,
         centroids=torch.stack(history),
     )
+
+
+Plane = tuple[
+    Tensor, Tensor
+]  # slopes (..., T, D), offsets (..., T, 1): the logit of z for a target is slope . z - offset
+
+
+class _Planes:
+    """From class means to the logits of queries (by the references) and of unlabelled points (by the means).
+
+    ``references`` are (..., N, D); with a ``distractor`` reference (..., 1, D) there is one more mean, for distractors:
+    the pair shapes the space that unlabelled points are clustered in, not the one that queries are classified in.
+    """
+
+    def __init__(
+        self, references: Tensor, distractor: Tensor | None, through_projection: bool, through_soft_labels: bool
+    ) -> None:
+        self.references = references
+        self.through_projection, self.through_soft_labels = through_projection, through_soft_labels
+        self.pulls = _unit(modified_references(references))  # where each class mean is to be turned
+        self.cluster_pulls = None
+        if distractor is not None:
+            self.cluster_pulls = _unit(modified_references(torch.cat([self._constant(references), distractor], dim=-2)))
+
+    def __call__(self, means: Tensor) -> tuple[Plane, Plane]:
+        classification = self._space(means[..., : self.pulls.shape[-2], :], self.pulls)
+        means = self._constant(means)
+        if self.cluster_pulls is None:
+            clustering = self._constant(classification)
+        else:
+            clustering = self._space(means, self.cluster_pulls)
+        return _plane(self.references, classification), _plane(means, clustering)
+
+    def _space(self, means: Tensor, pulls: Tensor) -> Tensor:
+        with torch.set_grad_enabled(torch.is_grad_enabled() and self.through_projection):
+            return null_basis(pulls - _unit(means))
+
+    def _constant(self, tensor: Tensor) -> Tensor:
+        return tensor if self.through_soft_labels else tensor.detach()
+
+
+class _SpanPlanes:
+    """The same without gradients, and cheaper for many small episodes.
+
+    All vectors but the points lie in the span of the P references and P means. With T these 2P rows, every error and
+    every projected target is a combination a T, and the product of two of them is a G b^T, with the Gram matrix
+    G = T T^T. So one pass over T gives G, small matrices do the rest, and one more pass turns combinations into slopes.
+    In float64, for the reason given in :func:`_thin_svd`.
+    """
+
+    @staticmethod
+    def suits(references: Tensor) -> bool:
+        tolerance = torch.finfo(torch.float32).eps * max(references.shape[-2:])
+        return references.dtype == torch.float32 and references.device.type != "mps" and _gram_suffices(tolerance)
+
+    def __init__(self, references: Tensor, distractor: Tensor | None) -> None:
+        ways = references.shape[-2]
+        references = references if distractor is None else torch.cat([references, distractor], dim=-2)
+        *batch, pairs, dim = references.shape
+        self.ways, self.pairs = ways, pairs
+        self.rows = references.new_empty((*batch, 2 * pairs, dim), dtype=torch.float64)  # T
+        self.rows[..., :pairs, :] = references
+        eye = torch.eye(2 * pairs, dtype=torch.float64, device=references.device)
+        self.pulls = {}
+        for count in {ways, pairs}:
+            modified = modified_references(eye[:count, :count])  # as combinations of the references
+            length = torch.linalg.vector_norm(modified @ self.rows[..., :count, :], dim=-1, keepdim=True)
+            self.pulls[count] = modified / torch.where(length > 0, length, 1.0)
+        # The targets, references and then means, as combinations of T around the mean of each kind.
+        self.centres = torch.cat([eye[:ways].mean(0).expand(ways, -1), eye[pairs:].mean(0).expand(pairs, -1)])
+        self.centred = torch.cat([eye[:ways], eye[pairs:]]) - self.centres
+
+    def __call__(self, means: Tensor) -> tuple[Plane, Plane]:
+        self.rows[..., self.pairs :, :] = means
+        gram = self.rows @ self.rows.mT  # (..., 2P, 2P)
+        centred, ways = self.centred, self.ways
+        if self.pairs == ways:
+            projected = self._project(centred, gram, ways)
+        else:
+            projected = torch.cat(
+                [self._project(centred[:ways], gram, ways), self._project(centred[ways:], gram, self.pairs)], dim=-2
+            )
+        offsets = ((projected @ gram) * (projected + 2 * self.centres)).sum(-1, keepdim=True).to(means)
+        slopes = (2 * projected @ self.rows).to(means)
+        return (slopes[..., :ways, :], offsets[..., :ways, :]), (slopes[..., ways:, :], offsets[..., ways:, :])
+
+    def _project(self, vectors: Tensor, gram: Tensor, count: int) -> Tensor:
+        """Combinations of T (V, 2P), projected onto the null space of the errors of the first ``count`` pairs."""
+        length = gram.diagonal(dim1=-2, dim2=-1)[..., self.pairs : self.pairs + count].sqrt()
+        errors = gram.new_zeros((*gram.shape[:-2], count, 2 * self.pairs))
+        errors[..., :count] = self.pulls[count]
+        errors.diagonal(self.pairs, dim1=-2, dim2=-1)[...] = -1 / torch.where(length > 0, length, 1.0)
+        products = errors @ gram  # of the errors with T
+        roots = _inverse_roots(products @ errors.mT, torch.finfo(torch.float32).eps * max(count, self.rows.shape[-1]))
+        return vectors - ((vectors @ products.mT) @ (roots @ roots.mT)) @ errors
 
 
 def _unit(vectors: Tensor) -> Tensor:
@@ -243,9 +351,36 @@ def _unit(vectors: Tensor) -> Tensor:
     return vectors / torch.where(length > 0, length, torch.ones_like(length))
 
 
+def _column(shots: int | Tensor, centroids: Tensor) -> Tensor:
+    """How many points stand behind each mean, beside the means (..., N, D): (..., N, 1)."""
+    weight = torch.as_tensor(shots, dtype=centroids.dtype, device=centroids.device)
+    return weight.expand(centroids.shape[:-1]).unsqueeze(-1)
+
+
+def _mean(total: Tensor, mass: Tensor, fallback: Tensor) -> Tensor:
+    """total (..., N, D) / mass (..., N, 1), and the fallback (..., N, D) where there is no mass."""
+    empty = mass <= 0
+    return torch.where(empty, fallback, total / torch.where(empty, torch.ones_like(mass), mass))
+
+
+def _chunks(points: Tensor) -> tuple[Tensor, ...]:
+    """Points (..., P, D) a stretch of P at a time, so that whatever is computed from one stretch stays small."""
+    length = max(1, CHUNK // points.shape[-1])
+    return torch.split(points, length, dim=-2) if points.shape[-2] > length else (points,)
+
+
 def _project(vectors: Tensor, basis: Tensor | None) -> Tensor:
     """Onto M: vectors (..., P, D) minus their part in the span of the basis (..., D, N)."""
     return vectors if basis is None else vectors - (vectors @ basis) @ basis.mT
+
+
+def _plane(targets: Tensor, basis: Tensor | None) -> Plane:
+    """The logits of points for targets (..., T, D) in M, as a plane over the points."""
+    # Around the targets' mean m: |P(z - m) - P(w - m)|^2 up to |P(z - m)|^2. A mean that all vectors share, which real
+    # embeddings have, would otherwise eat the digits of the differences. The points themselves need not be shifted.
+    mean = targets.mean(-2, keepdim=True)
+    projected = _project(targets - mean, basis)
+    return 2 * projected, (projected * (projected + 2 * mean)).sum(-1, keepdim=True)
 
 
 def _thin_svd(errors: Tensor) -> tuple[Tensor, Tensor]:
@@ -261,13 +396,32 @@ def _thin_svd(errors: Tensor) -> tuple[Tensor, Tensor]:
     wide = errors.to(device).to(torch.float64)
     if errors.dtype == torch.float64:
         left, sigma, _ = torch.linalg.svd(wide, full_matrices=False)  # (..., N, min(N, D))
+        weights = torch.nn.functional.pad(_inverse(left, sigma, tolerance), (0, max(0, ways - dim)))
     else:
-        eigenvalues, left = torch.linalg.eigh(wide @ wide.mT)
-        sigma = eigenvalues.clamp_min(0).sqrt()
+        weights = _inverse_roots(wide @ wide.mT, tolerance)
+    basis = (weights.mT @ wide).mT  # in this order ten times as fast as wide.mT @ weights
+    if errors.dtype == torch.float64 or not _gram_suffices(tolerance):  # one Newton-Schulz step squares the error away
+        correction = 1.5 * torch.eye(ways, dtype=wide.dtype, device=device) - 0.5 * (basis.mT @ basis)
+        basis, weights = (correction @ basis.mT).mT, weights @ correction
+    return basis.to(errors), weights.to(errors)
+
+
+def _gram_suffices(tolerance: float) -> bool:
+    """Whether float32 vectors keep their digits on the way through a Gram matrix in float64.
+
+    It gives sigma with an error of eps64 * (sigma_max / sigma)^2, at most eps64 / tolerance^2: too much if there are
+    few dimensions, where small singular values count.
+    """
+    return torch.finfo(torch.float64).eps <= torch.finfo(torch.float32).eps / 2 * tolerance**2
+
+
+def _inverse_roots(gram: Tensor, tolerance: float) -> Tensor:
+    """W (..., N, N) with W W^T the pseudo-inverse of a Gram matrix (..., N, N); missing directions are zero columns."""
+    eigenvalues, vectors = torch.linalg.eigh(gram)
+    return _inverse(vectors, eigenvalues.clamp_min(0).sqrt(), tolerance)
+
+
+def _inverse(left: Tensor, sigma: Tensor, tolerance: float) -> Tensor:
+    """Singular vectors (..., N, K) over their values (..., K), zero where a value is too small to be told from none."""
     kept = sigma > tolerance * sigma.amax(-1, keepdim=True)
-    weights = left * torch.where(kept, 1 / sigma, torch.zeros_like(sigma)).unsqueeze(-2)
-    weights = torch.nn.functional.pad(weights, (0, ways - weights.shape[-1]))
-    # sigma is off by eps * (sigma_max / sigma)^2 in the Gram route; one Newton-Schulz step squares that error away.
-    basis = wide.mT @ weights
-    correction = 1.5 * torch.eye(ways, dtype=wide.dtype, device=device) - 0.5 * (basis.mT @ basis)
-    return (basis @ correction).to(errors), (weights @ correction).to(errors)
+    return left * torch.where(kept, 1 / sigma, torch.zeros_like(sigma)).unsqueeze(-2)
