@@ -44,16 +44,20 @@ def test_scores_are_those_of_maps_upon_each_other_pair_by_pair(training):
     torch.testing.assert_close(model(episode), expected)
 
 
-def test_loss_is_the_squared_error_of_the_relations():
+def test_loss_is_the_cross_entropy_or_the_squared_error_of_the_relations():
     episode, model = make_episode(), method("relation").train()
+    expected = torch.nn.functional.cross_entropy(model(episode).flatten(0, 1), episode.query_labels.flatten())
+    torch.testing.assert_close(model.loss(episode), expected)
+    model = method("relation", squared_error=True).train()
     target = torch.eye(WAYS).double()[episode.query_labels]
     torch.testing.assert_close(model.loss(episode), (torch.sigmoid(model(episode)) - target).square().mean())
 
 
+@pytest.mark.parametrize("squared_error", [True, False])
 @pytest.mark.parametrize("training", [True, False])
-def test_gradients(training):
+def test_gradients(training, squared_error):
     episode = make_episode(batch=(2,), ways=3, shots=2, queries=2)
-    model = method("relation", ways=3).train(training)
+    model = method("relation", ways=3, squared_error=squared_error).train(training)
 
     def loss(support, query, *parameters):
         return model.loss(replace(episode, support=support, query=query))
@@ -87,11 +91,13 @@ def test_probabilities_of_metagan():
         scores = model(replace(episode, query=points)).exp()
         return torch.cat([scores, torch.ones_like(scores[..., :1])], -1) / (1 + scores.sum(-1, keepdim=True))
 
-    right = probabilities(episode.query).gather(-1, episode.query_labels[..., None]).log().mean()
-    real = (1 - probabilities(episode.unlabelled)[..., -1]).log().mean()
+    of_real = probabilities(torch.cat([episode.query, episode.unlabelled], 1))
+    of_class = of_real[:, :10].gather(-1, episode.query_labels[..., None])[..., 0]
+    right = (of_class / (1 - of_real[:, :10, -1])).log().mean()  # given that it is real
+    real = (1 - of_real[..., -1]).log().mean()
     fake = probabilities(generated)[..., -1].log().mean()
     torch.manual_seed(1)
-    torch.testing.assert_close(model.loss(episode), -(right + real + fake))
+    torch.testing.assert_close(model.loss(episode), -(right + model.adversarial * (real + fake)))
 
 
 def test_each_turn_moves_its_own_side_only():
@@ -120,7 +126,7 @@ def test_metagan_learns_to_tell_real_from_generated_while_the_generator_learns_t
     """Against a generator that stands still nearly all are recognised; against one that learns, fewer of its own."""
     shares = {}
     for moving in (False, True):
-        model = method("metagan").train()
+        model = method("metagan", adversarial=1.0).train()
         turns = {"learner": None, "generator": model.turn_parameters()["generator"]}
         taken = {id(parameter) for parameter in turns["generator"]}
         turns["learner"] = [parameter for parameter in model.parameters() if id(parameter) not in taken]

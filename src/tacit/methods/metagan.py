@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, mse_loss, pad, softplus
+from torch.nn.functional import cross_entropy, mse_loss, softplus
 
 from ..episode import Episode
 from ..errors import TacitError
@@ -45,13 +45,15 @@ class Generator(nn.Module):
 class MetaGan(RelationNetwork):
     """A Relation Network that must also tell real images from generated ones; unlabelled images are real ones.
 
-    The learner's turn: cross-entropy of the queries over the N + 1 classes, unlabelled points real, generated points
-    generated. The generator's turn: its points should pass for real, and their mean features in the relation module
-    should be those of the real points (feature matching). There are as many generated points as queries, in one batch
-    with the real ones: so the running statistics of batch norm are those of what was trained. In evaluation it is a
-    Relation Network.
+    The learner's turn: cross-entropy of the queries over their N classes; queries and unlabelled points are real,
+    generated points generated. The generator's turn: its points should pass for real, and their mean features in the
+    relation module should be those of the real points (feature matching). There are as many generated points as
+    queries, in one batch with the real ones: so the running statistics of batch norm are those of what was trained. In
+    evaluation it is a Relation Network.
 
     Args:
+        adversarial: weight of telling real from generated in the learner's loss. At 1, the game of the two drowns what
+            the classes have to say, and little else is learned for long.
         noise: length of the generator's noise.
         feature_matching: weight of that term in the generator's loss.
     """
@@ -60,13 +62,23 @@ class MetaGan(RelationNetwork):
     summary = "Relation Network trained against generated images, with the unlabelled ones as real"
     turns = ("learner", "generator")
 
-    def __init__(self, dim: int, ways: int, *, noise: int = 64, feature_matching: float = 1.0, **options: Any) -> None:
+    def __init__(
+        self,
+        dim: int,
+        ways: int,
+        *,
+        adversarial: float = 0.1,
+        noise: int = 64,
+        feature_matching: float = 1.0,
+        **options: Any,
+    ) -> None:
         super().__init__(dim, ways, **options)
         if noise < 1:
             raise TacitError(f"noise must be at least 1, got {noise}")
-        if not (feature_matching >= 0 and math.isfinite(feature_matching)):
-            raise TacitError(f"feature_matching must be a number from 0 up, got {feature_matching}")
-        self.noise, self.feature_matching = noise, feature_matching
+        for name, value in {"adversarial": adversarial, "feature_matching": feature_matching}.items():
+            if not (value >= 0 and math.isfinite(value)):
+                raise TacitError(f"{name} must be a number from 0 up, got {value}")
+        self.adversarial, self.noise, self.feature_matching = adversarial, noise, feature_matching
         self.generator = Generator(dim, noise)
         self.recognised: Tensor  # (real or generated, right or seen) points since the last call of metrics()
         self.register_buffer("recognised", torch.zeros(2, 2))
@@ -80,7 +92,7 @@ class MetaGan(RelationNetwork):
 
     def loss(self, episode: Episode, turn: str = "learner") -> Tensor:
         """Of the learner, who must recognise what is generated, or of the generator, who must not be recognised."""
-        queries, unlabelled = episode.query.shape[-2], episode.unlabelled.shape[-2]
+        queries = episode.query.shape[-2]
         real = torch.cat([episode.query, episode.unlabelled], dim=-2)
         # From the processor's generator on every device: it is the one whose state a checkpoint holds.
         noise = torch.randn(*episode.query.shape[:-1], self.noise).to(real)
@@ -94,16 +106,16 @@ class MetaGan(RelationNetwork):
             generated = self.generator(episode.support, noise)
         scores = self.scores(self.features(episode.support, torch.cat([real, generated], dim=-2)))
         evidence = scores.logsumexp(-1)  # (..., points): above 0 it says real
-        of_query, of_unlabelled, of_generated = torch.split(evidence, [queries, unlabelled, queries], dim=-1)
+        of_real, of_generated = torch.split(evidence, [real.shape[-2], queries], dim=-1)
         if self.training:
-            self._count(torch.cat([of_query, of_unlabelled], dim=-1) > 0, of_generated < 0)
-        logits = pad(scores[..., :queries, :], (0, 1))
-        loss = cross_entropy(logits.flatten(0, -2), episode.query_labels.flatten()) + softplus(of_generated).mean()
-        return loss + softplus(-of_unlabelled).mean() if unlabelled else loss
+            self._count(of_real > 0, of_generated < 0)
+        classes = cross_entropy(scores[..., :queries, :].flatten(0, -2), episode.query_labels.flatten())
+        return classes + self.adversarial * (softplus(-of_real).mean() + softplus(of_generated).mean())
 
     def _count(self, *right: Tensor) -> None:
         for row, hits in zip(self.recognised, right, strict=True):
-            row += torch.stack([hits.sum(), torch.full_like(hits, True).sum()])
+            row[0] += hits.sum()
+            row[1] += hits.numel()
 
     def metrics(self) -> dict[str, float]:
         """Share of real and of generated points that the learner took for what they are, in percent."""

@@ -18,10 +18,12 @@ class RelationNetwork(Method):
     """The feature map of a class and that of a query, one upon the other, go through a module that gives a score.
 
     The module has two blocks (3 x 3 convolution to 64 maps, batch norm, ReLU, 2 x 2 pooling) and two linear layers (8
-    and 1). A class is the sum of its support's maps. The sigmoid of the score is trained to be 1 for the query's class
-    and 0 for the others, by squared error; logits are the scores themselves. ``scale`` multiplies them.
+    and 1). A class is the sum of its support's maps. Logits are the scores, ``scale`` multiplies them, and they are
+    trained by cross-entropy.
 
     Args:
+        squared_error: train the sigmoid of the score to be 1 for the query's class and 0 for the others, by squared
+            error, as the original does. With 20 ways, 19 of 20 targets are 0, and for long it learns nothing else.
         channels: of the feature maps behind the vectors; see :func:`tacit.methods.maps.map_shape`.
     """
 
@@ -29,8 +31,9 @@ class RelationNetwork(Method):
     summary = "Relation Network: a learned comparison of feature maps, labelled images only"
     iterative = False
 
-    def __init__(self, dim: int, ways: int, *, channels: int = 0, **options: Any) -> None:
+    def __init__(self, dim: int, ways: int, *, squared_error: bool = False, channels: int = 0, **options: Any) -> None:
         super().__init__(dim, ways, **options)
+        self.squared_error = squared_error
         self.map_shape = map_shape(dim, channels)
         channels, side = self.map_shape
         self.first = convolution(2 * channels, WIDTH)
@@ -64,7 +67,9 @@ class RelationNetwork(Method):
         return self.scale * scores.squeeze(-1)
 
     def loss(self, episode: Episode, turn: str = "learner") -> Tensor:
-        """Squared error of the relations in [0, 1] against 1 for the right class and 0 for the others."""
+        """Cross-entropy of the scores, or squared error of the relations in [0, 1] against 1 and 0."""
+        if not self.squared_error:
+            return super().loss(episode, turn)
         relations = torch.sigmoid(self(episode))
         target = nn.functional.one_hot(episode.query_labels, episode.ways)
         return nn.functional.mse_loss(relations, target.to(relations))
