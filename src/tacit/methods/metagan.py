@@ -18,7 +18,7 @@ from torch.nn.functional import cross_entropy, mse_loss, softplus
 
 from ..episode import Episode
 from ..errors import TacitError
-from .relation import RelationNetwork
+from .relation import RelationModule
 
 HIDDEN = 128  # units of the generator's two hidden layers
 
@@ -42,7 +42,7 @@ class Generator(nn.Module):
         return generated
 
 
-class MetaGan(RelationNetwork):
+class MetaGan(RelationModule):
     """A Relation Network that must also tell real images from generated ones; unlabelled images are real ones.
 
     The learner's turn: cross-entropy of the queries over their N classes; queries and unlabelled points are real,

@@ -14,33 +14,26 @@ from .maps import convolution, finish, map_shape, pooled, to_maps
 WIDTH, HIDDEN = 64, 8  # filters of the relation module and units of its first linear layer, as in the paper
 
 
-class RelationNetwork(Method):
+class RelationModule(Method):
     """The feature map of a class and that of a query, one upon the other, go through a module that gives a score.
 
     The module has two blocks (3 x 3 convolution to 64 maps, batch norm, ReLU, 2 x 2 pooling) and two linear layers (8
-    and 1). A class is the sum of its support's maps. Logits are the scores, ``scale`` multiplies them, and they are
-    trained by cross-entropy.
+    and 1). A class is the sum of its support's maps. Logits are the scores; ``scale`` multiplies them.
 
     Args:
-        squared_error: train the sigmoid of the score to be 1 for the query's class and 0 for the others, by squared
-            error, as the original does. With 20 ways, 19 of 20 targets are 0, and for long it learns nothing else.
         channels: of the feature maps behind the vectors; see :func:`tacit.methods.maps.map_shape`.
     """
 
-    title = "RN"
-    summary = "Relation Network: a learned comparison of feature maps, labelled images only"
     iterative = False
 
-    def __init__(self, dim: int, ways: int, *, squared_error: bool = False, channels: int = 0, **options: Any) -> None:
+    def __init__(self, dim: int, ways: int, *, channels: int = 0, **options: Any) -> None:
         super().__init__(dim, ways, **options)
-        self.squared_error = squared_error
         self.map_shape = map_shape(dim, channels)
         channels, side = self.map_shape
         self.first = convolution(2 * channels, WIDTH)
         self.blocks = nn.Sequential(finish(WIDTH), convolution(WIDTH, WIDTH), finish(WIDTH), nn.Flatten())
-        self.head = nn.Sequential(
-            nn.Linear(WIDTH * pooled(pooled(side)) ** 2, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 1)
-        )  # fmt: skip
+        inputs = WIDTH * pooled(pooled(side)) ** 2
+        self.head = nn.Sequential(nn.Linear(inputs, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 1))
 
     def trajectory(self, episode: Episode, iterations: int) -> Tensor:
         return self.scores(self.features(episode.support, episode.query)).unsqueeze(0)
@@ -65,6 +58,24 @@ class RelationNetwork(Method):
         """Relation scores before the sigmoid: (..., P, N, F) -> (..., P, N)."""
         scores: Tensor = self.head(features)
         return self.scale * scores.squeeze(-1)
+
+
+class RelationNetwork(RelationModule):
+    """Scores trained by cross-entropy.
+
+    Args:
+        squared_error: train the sigmoid of the score to be 1 for the query's class and 0 for the others, by squared
+            error, as the original does. With 20 ways, 19 of 20 targets are 0, and for long it learns nothing else.
+    """
+
+    title = "RN"
+    summary = "Relation Network: a learned comparison of feature maps, labelled images only"
+
+    def __init__(self, dim: int, ways: int, *, squared_error: bool = False, **options: Any) -> None:
+        super().__init__(dim, ways, **options)
+        self.squared_error = squared_error
+        if not squared_error:  # a shift of all scores cancels in the softmax
+            self.head[-1].register_parameter("bias", None)
 
     def loss(self, episode: Episode, turn: str = "learner") -> Tensor:
         """Cross-entropy of the scores, or squared error of the relations in [0, 1] against 1 and 0."""
