@@ -17,7 +17,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tacit import evaluation
 from tacit.checkpoint import load_checkpoint
+from tacit.experiments import demo
 from tacit.methods import METHODS
 
 SMALL = ["--ways", "5", "--queries", "2", "--unlabelled", "2", "--test-queries", "3", "--test-unlabelled", "3",
@@ -259,10 +261,10 @@ def test_demo(tmp_path):
 
 
 @pytest.mark.slow
-def test_full_demo_has_every_method(tmp_path):
-    result = json.loads(
-        good("demo", "--full", "--json", "--episodes", "2", "--out", tmp_path / "demo", "--device", "cpu")
-    )
+def test_full_demo_has_every_method(tmp_path, monkeypatch):
+    monkeypatch.setattr(evaluation, "CHOICE_EPISODES", 8)
+    monkeypatch.setattr(demo, "TEST_EPISODES", 8)
+    result = demo.run_demo(tmp_path / "demo", full=True, episodes=1, device="cpu")
     assert list(result["rows"]) == [cls.title for cls in METHODS.values()]
 
 
