@@ -16,6 +16,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from . import __version__
+from .distributed import is_main_process
 from .errors import Interrupted, TacitError
 from .machine import keep_memory
 from .progress import messages, progress_bar, training_bar
@@ -217,6 +218,10 @@ def train(
     seed: Seed = 0,
     resume: Annotated[bool, typer.Option(help="Continue a stopped run to the weights it would have had.")] = False,
     device: Device = "auto",
+    devices: Annotated[
+        int, typer.Option(min=1, help="Processes on this machine that share each step, one per GPU or group of cores.")
+    ] = 1,
+    num_nodes: Annotated[int, typer.Option(min=1, help="Machines; start the command on each with torchrun.")] = 1,
     as_json: JsonFlag = False,
 ) -> None:
     """Meta-train a method on episodes of the training classes.
@@ -264,8 +269,11 @@ def train(
     )
     with training_bar(f"training {method}", config) as observe:
         progress = run_training(
-            config, out, train_images, validation_images, resume=resume, accelerator=device, observe=observe
-        )
+            config, out, train_images, validation_images, resume=resume, accelerator=device, devices=devices,
+            num_nodes=num_nodes, observe=observe,
+        )  # fmt: skip
+    if not is_main_process():
+        return
     if as_json:
         typer.echo(json.dumps({"run": str(out), "config": config.to_json(), **asdict(progress)}, indent=2))
     else:
@@ -390,6 +398,8 @@ def main() -> None:
 
 
 def _say(sentence: str) -> None:
+    if not is_main_process():  # the first of several processes speaks for all
+        return
     messages.print(f"[bold red]tacit:[/] {escape(sentence)}", soft_wrap=True, highlight=False)
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 from torch import Tensor, nn
 
-from .backbones import to_input
+from .backbones import for_inference, to_input
 from .checkpoint import write_json
 from .datasets import ImageSet, dataset_spec
 from .datasets.base import Bar, no_bar
@@ -111,7 +111,7 @@ def embed(
     count = len(images) if rows is None else len(rows)
     device = next(backbone.parameters()).device
     vectors = []
-    backbone.eval()
+    backbone = for_inference(backbone)
     with torch.inference_mode():
         for start in range(0, count, batch):
             part = slice(start, start + batch) if rows is None else rows[start : start + batch]

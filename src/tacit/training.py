@@ -13,21 +13,25 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from filelock import FileLock, Timeout
 from lightning_fabric import Fabric
+from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor
 from torch.optim import Adam
 
 from .checkpoint import load_checkpoint, save_checkpoint, write_atomic, write_json
 from .datasets import ImageSet
+from .distributed import check_shares, share, synchronise_batch_norm
+from .episode import Episode
 from .errors import Interrupted, JobFailed, TacitError
 from .evaluation import MOST_ITERATIONS, Accuracy, best_iterations, embed_used, episode_accuracies, summarise
 from .run import Learner, RunConfig, build_learner, load_model, read_config
@@ -66,9 +70,14 @@ def train(
     *,
     resume: bool = False,
     accelerator: str = "auto",
+    devices: int = 1,
+    num_nodes: int = 1,
     observe: Observer | None = None,
 ) -> Progress:
     """Train until ``config.episodes`` episodes are done; the best and the last model are in ``folder/checkpoint``.
+
+    With ``devices`` or ``num_nodes`` above 1, each process takes its share of every step (:mod:`tacit.distributed`).
+    They are started by torchrun or, on one machine, by running this program again for each; the first one writes.
 
     Raises:
         TacitError: if the folder holds another run, or one that was not asked to be resumed.
@@ -84,59 +93,113 @@ def train(
     validation_sampler = EpisodeSampler(validation_split, config.validation, (config.seed, 2))
     learner = build_learner(config)
     learner.method.check_ways(config.validation.ways)
-    fabric = Fabric(accelerator=accelerator, devices=1)
+    fabric = _fabric(accelerator, devices, num_nodes)
+    check_shares(config.episodes, config.episodes_per_step, fabric.world_size)
+    if fabric.world_size > 1:
+        synchronise_batch_norm(learner, fabric.device)
     turns = learner.turn_parameters()
-    model, *wrapped = fabric.setup(
-        learner, *(Adam(p, lr=config.learning_rate, weight_decay=config.weight_decay) for p in turns.values())
-    )
+    # The fused form does all tensors of the model in one call.
+    rate, decay = config.learning_rate, config.weight_decay
+    model, *wrapped = fabric.setup(learner, *(Adam(p, lr=rate, weight_decay=decay, fused=True) for p in turns.values()))
     optimizers: Optimizers = dict(zip(turns, wrapped, strict=True))
 
-    _check_folder(config, folder, resume)
-    with _locked(folder), _stop_requests() as stop:
-        write_json(folder / "config.json", config.to_json())
-        write_json(folder / "classes.json", {"train": train_images.class_names, "val": validation_images.class_names})
-        _store_split(folder, train=(train_split, train_images), val=(validation_split, validation_images))
-        progress = _restore(folder, learner, optimizers)
-        _trim_metrics(folder, progress.episode)
-        saved = time.monotonic()
-        while progress.episode < config.episodes:
-            count = min(config.episodes_per_step, config.episodes - progress.episode)
-            episode = sampler.batch(progress.episode, count).map_images(
-                lambda index: torch.from_numpy(train_images.images[index.numpy()])
-            )
-            model.train()
-            with _divergence(progress.episode):
-                losses = []
-                for turn, optimizer in optimizers.items():
-                    for group in optimizer.param_groups:
-                        group["lr"] = learning_rate(config, progress.episode)
-                    loss = model(episode.to(fabric.device), turn)
-                    optimizer.zero_grad()
-                    fabric.backward(loss)
-                    optimizer.step()
-                    losses.append(_finite(loss.item()))
-                progress.loss_sum += losses[0]
+    def fetch(start: int) -> Episode:
+        first, count = share(start, _step(config, start), fabric.global_rank, fabric.world_size)
+        return sampler.batch(first, count).map_images(lambda rows: torch.from_numpy(train_images.images[rows.numpy()]))
 
-            before, progress.episode = progress.episode, progress.episode + count
+    with _opened(fabric, config, folder, resume), _stop_requests() as stop:
+        writes = fabric.is_global_zero
+        if writes:
+            seen = {"train": train_images.class_names, "val": validation_images.class_names}
+            write_json(folder / "config.json", config.to_json())
+            write_json(folder / "classes.json", seen)
+            _store_split(folder, train=(train_split, train_images), val=(validation_split, validation_images))
+        progress = _restore(folder, learner, optimizers)
+        if writes:
+            _trim_metrics(folder, progress.episode)
+        saved = time.monotonic()
+        for episode in _ahead(fetch, range(progress.episode, config.episodes, config.episodes_per_step)):
+            before, progress.episode = progress.episode, progress.episode + _step(config, progress.episode)
+            with _divergence(before):
+                loss, stopping = _take_turns(
+                    fabric, config, model, optimizers, episode.to(fabric.device), before, stop.is_set()
+                )
+                progress.loss_sum += loss
             progress.loss_steps += 1
             accuracy = None
             due = progress.episode // config.validate_every > before // config.validate_every
-            if due or progress.episode == config.episodes:
+            if writes and (due or progress.episode == config.episodes):
                 accuracy = validate(learner, validation_images, validation_sampler, config.validation_episodes)
                 _record(config, folder, learner, optimizers, progress, accuracy)
                 saved = time.monotonic()
-            elif time.monotonic() - saved > SAVE_SECONDS:
+            elif writes and time.monotonic() - saved > SAVE_SECONDS:
                 _save(folder, "last", learner, optimizers, progress)
                 saved = time.monotonic()
-            if observe:
+            if observe and writes:
                 observe(progress, accuracy)
-            if stop.is_set() and progress.episode < config.episodes:
-                _save(folder, "last", learner, optimizers, progress)
+            if fabric.world_size == 1:  # several must agree, and hear of it a step later
+                stopping = stop.is_set()
+            if stopping and progress.episode < config.episodes:
+                if writes:
+                    _save(folder, "last", learner, optimizers, progress)
                 raise Interrupted(
                     f"stopped after {progress.episode} of {config.episodes} episodes, saved in {folder}; "
                     "to go on, run the same command with --resume"
                 )
     return progress
+
+
+def _fabric(accelerator: str, devices: int, num_nodes: int) -> Fabric:
+    """Fabric, with its processes started."""
+    if devices * num_nodes == 1:
+        return Fabric(accelerator=accelerator, devices=1)
+    # A turn of a method with several leaves the parameters of the others without a gradient.
+    strategy = DDPStrategy(find_unused_parameters=True)
+    fabric = Fabric(accelerator=accelerator, devices=devices, num_nodes=num_nodes, strategy=strategy)
+    fabric.launch()
+    return fabric
+
+
+def _ahead(fetch: Callable[[int], Episode], starts: range) -> Iterator[Episode]:
+    """What ``fetch`` gives for each start, read in a second thread while the model works on the one before."""
+    with ThreadPoolExecutor(1) as thread:
+        upcoming = thread.submit(fetch, starts[0]) if starts else None
+        for start in starts:
+            assert upcoming is not None
+            episode = upcoming.result()
+            if start != starts[-1]:
+                upcoming = thread.submit(fetch, start + starts.step)
+            yield episode
+
+
+def _step(config: RunConfig, start: int) -> int:
+    """How many episodes the step that starts with episode ``start`` has."""
+    return min(config.episodes_per_step, config.episodes - start)
+
+
+def _take_turns(
+    fabric: Fabric, config: RunConfig, model: Any, optimizers: Optimizers, episode: Episode, start: int, stop: bool
+) -> tuple[float, bool]:
+    """One step of training; the loss of its first turn, and whether any process was asked to stop."""
+    if fabric.world_size > 1:  # each process draws its own noise, and the same again if the run is resumed
+        torch.manual_seed(int(np.random.SeedSequence((config.seed, start, fabric.global_rank)).generate_state(1)[0]))
+    model.train()
+    losses = []
+    for turn, optimizer in optimizers.items():
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(config, start)
+        loss = model(episode, turn)
+        optimizer.zero_grad()
+        fabric.backward(loss)
+        optimizer.step()
+        losses.append(loss.detach())
+    outcome = torch.stack([*losses, torch.full_like(losses[0], float(stop))])
+    if fabric.world_size > 1:
+        outcome = cast(Tensor, fabric.all_reduce(outcome, reduce_op="mean"))
+    *values, stopping = outcome.tolist()
+    if not np.isfinite(values).all():
+        raise FloatingPointError(f"the loss is {values}")
+    return values[0], stopping > 0
 
 
 def learning_rate(config: RunConfig, episode: int) -> float:
@@ -242,6 +305,24 @@ def _is_ours(path: Path) -> bool:
 
 
 @contextmanager
+def _opened(fabric: Fabric, config: RunConfig, folder: Path, resume: bool) -> Iterator[None]:
+    """The run folder, checked and locked by the process that writes; if it may not be used, all processes say so."""
+    refusal: TacitError | None = None
+    with ExitStack() as stack:
+        if fabric.is_global_zero:
+            try:
+                _check_folder(config, folder, resume)
+                stack.enter_context(_locked(folder))
+            except TacitError as error:
+                refusal = error
+        if fabric.world_size > 1:
+            refusal = fabric.broadcast(refusal)
+        if refusal is not None:
+            raise refusal
+        yield
+
+
+@contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Nobody else trains in this folder meanwhile; what a killed run left half-written is removed."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -284,12 +365,6 @@ def _divergence(episode: int) -> Iterator[None]:
         yield
     except (torch.linalg.LinAlgError, FloatingPointError) as error:  # type: ignore[attr-defined]
         raise JobFailed(f"training diverged after {episode} episodes: start anew, lower --learning-rate") from error
-
-
-def _finite(loss: float) -> float:
-    if not np.isfinite(loss):
-        raise FloatingPointError(f"the loss is {loss}")
-    return loss
 
 
 @contextmanager
