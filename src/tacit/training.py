@@ -107,7 +107,7 @@ def train(
         first, count = share(start, _step(config, start), fabric.global_rank, fabric.world_size)
         return sampler.batch(first, count).map_images(lambda rows: torch.from_numpy(train_images.images[rows.numpy()]))
 
-    with _opened(fabric, config, folder, resume), _stop_requests() as stop:
+    with _opened(fabric, config, folder, resume), stop_requests() as stop:
         writes = fabric.is_global_zero
         if writes:
             seen = {"train": train_images.class_names, "val": validation_images.class_names}
@@ -368,9 +368,9 @@ def _divergence(episode: int) -> Iterator[None]:
 
 
 @contextmanager
-def _stop_requests() -> Iterator[threading.Event]:
+def stop_requests(stop: threading.Event | None = None) -> Iterator[threading.Event]:
     """An event that Ctrl-C or SIGTERM sets, so that a step ends whole; a second Ctrl-C stops at once."""
-    stop = threading.Event()
+    stop = stop or threading.Event()
     if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
         yield stop
         return
