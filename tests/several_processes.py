@@ -1,4 +1,4 @@
-"""Train on random images in as many processes as there are, in float64; run by test_distributed.py, also under torchrun.
+"""Train on random images in float64, in as many processes as there are; test_distributed.py runs it.
 
     torchrun --nproc-per-node 2 tests/several_processes.py OUT METHOD
 

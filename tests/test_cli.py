@@ -60,7 +60,7 @@ def runs(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("command", [[], ["methods"], ["datasets"], ["train"], ["evaluate"], ["demo"],
+@pytest.mark.parametrize("command", [[], ["methods"], ["datasets"], ["train"], ["evaluate"], ["grid"], ["demo"],
                                      ["data"], ["data", "check"], ["data", "prepare"]])  # fmt: skip
 def test_help_teaches(command):
     out = good(*command, "--help")

@@ -505,3 +505,8 @@ def _parse_settings(option: str, owner: str, known: dict[str, Any], settings: li
         except (KeyError, ValueError):
             raise TacitError(f"{option} {name} takes a value like {known[name]}, got '{text}'") from None
     return options
+
+
+from .cli_grid import grid  # noqa: E402 - it takes options and helpers from above
+
+app.command()(grid)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -51,15 +53,33 @@ def training_bar(what: str, config: RunConfig) -> Iterator[Observer]:
         yield observe
 
 
-def _layout() -> Progress:
+@contextmanager
+def grid_bar(cells: int) -> Iterator[Callable[[str, bool], None]]:
+    """A bar over the cells of a grid with time left; ``end(line, skipped)`` prints a line and moves it."""
+    # Cells end minutes apart and several at once: rich's own estimate, of the last half minute, would know nothing.
+    started, ended, run = time.monotonic(), 0, 0
+    with _layout(time_left=False) as bars:
+        task = bars.add_task("cells", total=cells, note="")
+
+        def end(line: str, skipped: bool) -> None:
+            nonlocal ended, run
+            ended, run = ended + 1, run + (not skipped)
+            messages.print(line, highlight=False, markup=False, soft_wrap=True)
+            seconds = (time.monotonic() - started) / run * (cells - ended) if run else None
+            note = "" if seconds is None else f"about {timedelta(seconds=round(seconds))} left"
+            bars.update(task, completed=ended, note=note)
+
+        yield end
+
+
+def _layout(time_left: bool = True) -> Progress:
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("{task.fields[note]}"),
         TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
+        *((TextColumn("left"), TimeRemainingColumn()) if time_left else ()),
         console=messages,
         transient=True,
         disable=not messages.is_terminal,
