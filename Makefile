@@ -17,7 +17,8 @@ lint: $(VENV)/.ready  ## style and types
 	$(BIN)/mypy
 
 bench: $(VENV)/.ready  ## ours against the plain way, in one run
-	$(BIN)/python benchmarks/episodes.py
+	$(BIN)/tacit bench eval
+	$(BIN)/tacit bench train
 
 # The constraints pin what was tested. An unpinned torch may bring another release and gigabytes of GPU packages.
 $(VENV)/.ready: pyproject.toml constraints.txt
@@ -26,4 +27,4 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) .cache tacit-demo
+	rm -rf $(VENV) .cache tacit-demo tacit-bench

@@ -19,7 +19,7 @@ SPEC = EpisodeSpec(4, 1, 3, 3)
 @pytest.fixture(scope="module")
 def setting(blobs):
     torch.manual_seed(0)
-    backbone = build_backbone("conv4", 1, 28)
+    backbone = build_backbone("conv4", 1, 28).eval()
     vectors = embed(backbone, blobs["test"].images, batch=50)
     split = split_labelled(blobs["test"].labels, blobs["test"].class_names, 0.5, 0)
     return backbone, vectors, EpisodeSampler(split, SPEC, 0)

@@ -337,6 +337,6 @@ def test_many_points_are_read_in_chunks(monkeypatch):
     chunked = F.tac(*tensors[:1], 1, *tensors[1:4], 3, tensors[4])
     for ours, theirs in zip(chunked, whole, strict=True):
         torch.testing.assert_close(ours, theirs)
-    lean = F.tac(*tensors[:1], 1, *tensors[1:4], 3, tensors[4], keep_probabilities=False)
+    lean = F.tac(*tensors[:1], 1, *tensors[1:4], 3, tensors[4], keep_steps=False)
     assert len(lean.probabilities) == 0
     torch.testing.assert_close(lean.logits, whole.logits)

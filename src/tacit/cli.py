@@ -507,6 +507,8 @@ def _parse_settings(option: str, owner: str, known: dict[str, Any], settings: li
     return options
 
 
-from .cli_grid import grid  # noqa: E402 - it takes options and helpers from above
+from .cli_bench import bench  # noqa: E402 - these take options and helpers from above
+from .cli_grid import grid  # noqa: E402
 
 app.command()(grid)
+app.command()(bench)

@@ -32,8 +32,10 @@ from .sampling import EpisodeSampler, EpisodeSpec, split_labelled
 Tick = Callable[[float], None]  # called with how many more are done
 MOST_ITERATIONS = 5  # refinements tried when their number is chosen on validation classes ...
 CHOICE_EPISODES = 600  # ... over so many episodes
-BATCH_BYTES = 12 << 20  # of the vectors of the episodes that a core computes together
-BLOCK = 64  # episodes that are drawn together
+BATCH_BYTES = (
+    36 << 20
+)  # of the vectors of the episodes that a core computes together: fewer wait for Python, more for memory
+BLOCK = 64  # episodes that are drawn together, about
 BATCH_PIXELS = 256 * 28 * 28  # of the images that are embedded together: more is no faster, and needs gigabytes
 
 
@@ -140,12 +142,13 @@ def episode_accuracies(
     """
     if batch is None:
         batch = max(1, BATCH_BYTES // (_images(sampler.spec) * vectors.shape[1] * vectors.element_size()))
+    block_size = batch * max(1, BLOCK // batch)
     method.eval()
 
     def measure(start: int) -> NDArray[np.float64]:
         rows = []
         # Drawing costs the same for a few episodes as for many: a block at a time, of which a batch is computed.
-        block = sampler.batch(start, min(BLOCK, episodes - start))
+        block = sampler.batch(start, min(block_size, episodes - start))
         with torch.inference_mode():
             for first in range(0, len(block.query_labels), batch):
                 episode = block[first : first + batch].to(vectors.device)
@@ -156,7 +159,7 @@ def episode_accuracies(
 
     tables = []
     with _one_core_each(vectors.device) as run:
-        for table in run(measure, range(0, episodes, BLOCK)):
+        for table in run(measure, range(0, episodes, block_size)):
             tables.append(table)
             if progress:
                 progress(len(table))

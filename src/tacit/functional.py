@@ -38,6 +38,8 @@ class TacResult(NamedTuple):
         probabilities: (iterations, ..., U, N), or N + 1 with a distractor reference (the last column): entry i is the
             soft labels that refinement i + 1 used.
         centroids: (iterations + 1, ..., N, D), or N + 1: the class means before each refinement and after the last.
+
+    Without ``keep_steps``, probabilities has no entry and centroids only the last.
     """
 
     logits: Tensor
@@ -171,7 +173,7 @@ def tac(
     *,
     grad_through_projection: bool = True,
     grad_through_soft_labels: bool = True,
-    keep_probabilities: bool = True,
+    keep_steps: bool = True,
 ) -> TacResult:
     """Task-Adaptive Clustering: cluster the unlabelled points in M, refine the means, rebuild M, repeat.
 
@@ -189,8 +191,8 @@ def tac(
         grad_through_projection: if False, every M is a constant in the backward pass.
         grad_through_soft_labels: if False, the soft labels are constants in the backward pass, except to the distractor
             reference, which has no other way to learn (and none at all if every M is a constant).
-        keep_probabilities: if False, the result has no soft labels (0, ..., U, N), and a million unlabelled points need
-            no more memory than a thousand.
+        keep_steps: if False, the result has no soft labels (0, ..., U, N) and only the last centroids (1, ..., N, D),
+            and a million unlabelled points need no more memory than a thousand.
 
     Unlabelled points are read a chunk at a time: each refinement labels a chunk and adds it to the means while it is in
     the processor's cache, in time linear in U.
@@ -226,7 +228,8 @@ def tac(
     for iteration in range(iterations + 1):
         query_plane, (slopes, offsets) = planes(means)
         query_planes.append(query_plane)
-        history.append(means)
+        if keep_steps or iteration == iterations:
+            history.append(means)
         if iteration == iterations:
             break
         mass, total, soft = weight, weight * labelled, []
@@ -234,9 +237,9 @@ def tac(
             # Classes by points, not points by classes: both products then run along the memory, half as fast again.
             part = torch.softmax(scale * (slopes @ constant(points).mT - offsets), dim=-2)  # (..., N, points)
             mass, total = mass + part.sum(-1, keepdim=True), total + part @ points
-            if keep_probabilities:
+            if keep_steps:
                 soft.append(part)
-        if keep_probabilities:
+        if keep_steps:
             probabilities.append(torch.cat(soft, dim=-1).mT)
         means = _mean(total, mass, labelled)
     # Queries last, for all refinements in one product: they are read once.
@@ -310,6 +313,7 @@ class _SpanPlanes:
         self.ways, self.pairs = ways, pairs
         self.rows = references.new_empty((*batch, 2 * pairs, dim), dtype=torch.float64)  # T
         self.rows[..., :pairs, :] = references
+        self.fixed = self.rows[..., :pairs, :] @ self.rows[..., :pairs, :].mT
         eye = torch.eye(2 * pairs, dtype=torch.float64, device=references.device)
         self.pulls = {}
         for count in {ways, pairs}:
@@ -321,14 +325,15 @@ class _SpanPlanes:
         self.centred = torch.cat([eye[:ways], eye[pairs:]]) - self.centres
 
     def __call__(self, means: Tensor) -> tuple[Plane, Plane]:
-        self.rows[..., self.pairs :, :] = means
-        gram = self.rows @ self.rows.mT  # (..., 2P, 2P)
-        centred, ways = self.centred, self.ways
-        if self.pairs == ways:
+        pairs, ways, centred = self.pairs, self.ways, self.centred
+        self.rows[..., pairs:, :] = means
+        products = self.rows[..., pairs:, :] @ self.rows.mT  # of the means with T: all that is new
+        gram = torch.cat([torch.cat([self.fixed, products[..., :pairs].mT], dim=-1), products], dim=-2)  # (..., 2P, 2P)
+        if pairs == ways:
             projected = self._project(centred, gram, ways)
         else:
             projected = torch.cat(
-                [self._project(centred[:ways], gram, ways), self._project(centred[ways:], gram, self.pairs)], dim=-2
+                [self._project(centred[:ways], gram, ways), self._project(centred[ways:], gram, pairs)], dim=-2
             )
         offsets = ((projected @ gram) * (projected + 2 * self.centres)).sum(-1, keepdim=True).to(means)
         slopes = (2 * projected @ self.rows).to(means)
@@ -360,6 +365,8 @@ def _column(shots: int | Tensor, centroids: Tensor) -> Tensor:
 def _mean(total: Tensor, mass: Tensor, fallback: Tensor) -> Tensor:
     """total (..., N, D) / mass (..., N, 1), and the fallback (..., N, D) where there is no mass."""
     empty = mass <= 0
+    if not empty.any():
+        return total / mass
     return torch.where(empty, fallback, total / torch.where(empty, torch.ones_like(mass), mass))
 
 

@@ -51,9 +51,9 @@ class TapNet(Method):
         self.register_parameter("distractor_reference", None)
 
     def trajectory(self, episode: Episode, iterations: int) -> Tensor:
-        return self.cluster(episode, iterations if self.iterative else 0, keep_probabilities=False).logits * self.scale
+        return self.cluster(episode, iterations if self.iterative else 0, keep_steps=False).logits * self.scale
 
-    def cluster(self, episode: Episode, iterations: int, *, keep_probabilities: bool = True) -> F.TacResult:
+    def cluster(self, episode: Episode, iterations: int, *, keep_steps: bool = True) -> F.TacResult:
         """Task-Adaptive Clustering of the episode, with soft labels and means for whoever wants to look."""
         return F.tac(
             episode.centroids,
@@ -66,7 +66,7 @@ class TapNet(Method):
             scale=self.soft_scale,
             grad_through_projection=self.grad_through_projection,
             grad_through_soft_labels=self.grad_through_soft_labels,
-            keep_probabilities=keep_probabilities,
+            keep_steps=keep_steps,
         )
 
     def check_ways(self, ways: int) -> None:
@@ -102,7 +102,7 @@ class TapNetSoftClustering(TapNet):
     def __init__(self, dim: int, ways: int, *, train_iterations: int = 1, **options: Any) -> None:
         super().__init__(dim, ways, train_iterations=train_iterations, **options)
 
-    def cluster(self, episode: Episode, iterations: int, *, keep_probabilities: bool = True) -> F.TacResult:
+    def cluster(self, episode: Episode, iterations: int, *, keep_steps: bool = True) -> F.TacResult:
         references = self.class_references(episode.centroids)
         means, logits, soft, history = episode.centroids, [], [], []
         for iteration in range(iterations + 1):

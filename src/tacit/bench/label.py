@@ -1,0 +1,90 @@
+"""One task with very many unlabelled points: streamed in chunks, against all at once; time and memory."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from multiprocessing.connection import Connection
+
+import numpy as np
+import torch
+
+from .. import functional as F
+from .measure import Bench, forget_peak_memory, peak_memory
+
+DIM, WAYS, SHOTS, ITERATIONS = 1280, 20, 5, 4
+SIZES = (10_000, 30_000, 100_000, 300_000)
+
+
+def bench_label(repeats: int = 3, *, curves: bool = True, points: int | None = None) -> Bench:
+    """TAC on 10,000 to 300,000 unlabelled vectors, or as many as wanted."""
+    sizes = [size for size in SIZES if points is None or size < points] + ([points] if points else [])
+    threads = torch.get_num_threads()
+    bench = Bench(f"one {WAYS}-way {SHOTS}-shot task, D = {DIM}, {ITERATIONS} refinements; {threads} threads")
+    for size in sizes:
+        found = {way: _measure(way, size, repeats) for way in ("ours", "plain") if way == "ours" or size <= max(SIZES)}
+        for way, (seconds, extra) in found.items():
+            bench.rows.append({
+                "unlabelled points": size, "way": way, "seconds": seconds, "µs per point": 1e6 * seconds / size,
+                "memory beyond the input (MiB)": extra / 2**20, "ours is faster": seconds / found["ours"][0],
+            })  # fmt: skip
+            bench.curves.setdefault("unlabelled points", {}).setdefault(way, []).append((size, seconds))
+    ours = np.array(bench.curves["unlabelled points"]["ours"])
+    slope = np.polyfit(np.log(ours[:, 0]), np.log(ours[:, 1]), 1)[0]
+    bench.facts["time grows as (points) to the power of"] = f"{slope:.2f} (1 is linear)"
+    return bench
+
+
+def _measure(way: str, size: int, repeats: int) -> tuple[float, float]:
+    """Median seconds, and the most memory beyond the input, in a process of its own."""
+    context = multiprocessing.get_context("spawn")
+    pipe, theirs = context.Pipe()
+    process = context.Process(target=_task, args=(theirs, way, size, repeats, torch.get_num_threads()), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        seconds, extra = pipe.recv()
+    except EOFError as error:
+        raise RuntimeError(f"{size:,} points of {DIM} dimensions did not fit into memory") from error
+    process.join()
+    return seconds, extra
+
+
+def _task(pipe: Connection, way: str, size: int, repeats: int, threads: int) -> None:
+    torch.set_num_threads(threads)
+    generator = torch.Generator().manual_seed(0)
+    centroids, references = (torch.randn(WAYS, DIM, generator=generator) / DIM**0.5 for _ in range(2))
+    unlabelled = torch.empty(size, DIM)
+    for part in torch.split(unlabelled, 10_000):
+        part.normal_(generator=generator).div_(DIM**0.5)
+        part += centroids[torch.randint(WAYS, (len(part),), generator=generator)]
+    queries = unlabelled[:100].clone()
+    run = F.tac if way == "ours" else _all_at_once
+    times = []
+    with torch.inference_mode():
+        for _ in range(2):  # what a first call loads is not the task's memory
+            run(centroids, SHOTS, unlabelled[:2000], queries, references, 1)
+        forget_peak_memory()
+        before = peak_memory()
+        for _ in range(repeats):
+            begun = time.perf_counter()
+            if way == "ours":
+                F.tac(centroids, SHOTS, unlabelled, queries, references, ITERATIONS, keep_steps=False)
+            else:
+                _all_at_once(centroids, SHOTS, unlabelled, queries, references, ITERATIONS)
+            times.append(time.perf_counter() - begun)
+    pipe.send((float(np.median(times)), float(peak_memory() - before)))
+
+
+def _all_at_once(
+    centroids: torch.Tensor, shots: int, unlabelled: torch.Tensor, queries: torch.Tensor, references: torch.Tensor,
+    iterations: int,
+) -> torch.Tensor:  # fmt: skip
+    """The formulas one after the other on all points: projected points, distances, soft labels."""
+    means = centroids
+    for _ in range(iterations):
+        basis = F.null_basis(F.error_vectors(means, references))
+        points, targets = (vectors - (vectors @ basis) @ basis.mT for vectors in (unlabelled, means))
+        soft = torch.softmax(-torch.cdist(points, targets).square(), -1)
+        means = F.refine(centroids, shots, unlabelled, soft)
+    return F.projected_logits(queries, references, F.null_basis(F.error_vectors(means, references)))
