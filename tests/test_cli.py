@@ -388,3 +388,17 @@ def test_bad_data(photos, tmp_path):
     (photos / "val" / "val-0").rename(photos / "val" / "train-1")
     out = bad("train", "--dataset", "folder", "--data", photos, "--method", "pn", "--out", tmp_path / "run", *SMALL)
     assert "class 'train-1' is both in train and val" in out
+
+
+@pytest.mark.parametrize("kind", ["project", "label"])
+def test_bench(kind, tmp_path):
+    extra = ["--points", "2000"] if kind == "label" else []
+    done = tacit("bench", kind, "--repeats", "1", "--json", "--out", tmp_path, *extra)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result == json.loads((tmp_path / f"{kind}.json").read_text())
+    assert (tmp_path / f"{kind}.png").read_bytes().startswith(b"\x89PNG")
+    if kind == "project":
+        assert all(row["off by"] < 1e-5 for row in result["rows"])
+    refused = tacit("bench", "everything")
+    assert (refused.returncode, refused.stderr.count("choose one of eval, train, project, label")) == (2, 1)

@@ -330,13 +330,18 @@ def test_without_gradients_the_answer_is_the_same(case, with_distractor):
         torch.testing.assert_close(ours, theirs.detach(), atol=2e-5, rtol=1e-5)
 
 
-def test_many_points_are_read_in_chunks(monkeypatch):
-    tensors = episode(dtype=torch.float32)
-    whole = F.tac(*tensors[:1], 1, *tensors[1:4], 3, tensors[4])
-    monkeypatch.setattr(F, "CHUNK", 3 * tensors[1].shape[-1])  # three points at a time
-    chunked = F.tac(*tensors[:1], 1, *tensors[1:4], 3, tensors[4])
-    for ours, theirs in zip(chunked, whole, strict=True):
-        torch.testing.assert_close(ours, theirs)
-    lean = F.tac(*tensors[:1], 1, *tensors[1:4], 3, tensors[4], keep_steps=False)
-    assert len(lean.probabilities) == 0
-    torch.testing.assert_close(lean.logits, whole.logits)
+@pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
+def test_many_points_are_streamed(batch, monkeypatch):
+    centroids, unlabelled, queries, references, extra = episode(batch, dtype=torch.float32)
+    whole = F.tac(centroids, 1, unlabelled, queries, references, 3, extra)
+    for points in (3, 30, 1000):  # a stretch may be a part of an episode, or several episodes
+        monkeypatch.setattr(F, "STRETCH", points * unlabelled.shape[-1])
+        streamed = F.tac(centroids, 1, unlabelled, queries, references, 3, extra, keep_steps=False)
+        torch.testing.assert_close(streamed.logits, whole.logits)
+        torch.testing.assert_close(streamed.centroids, whole.centroids[-1:])
+        assert len(streamed.probabilities) == 0
+    shared = F.tac(centroids, 1, unlabelled[0] if batch else unlabelled, queries, references, 2, keep_steps=False)
+    kept = F.tac(centroids, 1, unlabelled[0] if batch else unlabelled, queries, references, 2)
+    torch.testing.assert_close(shared.logits, kept.logits)
+    none = F.tac(centroids, 1, unlabelled[..., :0, :], queries, references, 2, extra, keep_steps=False)
+    torch.testing.assert_close(none.logits[2], whole.logits[0])

@@ -24,9 +24,7 @@ from torch import Tensor
 
 from .errors import TacitError
 
-CHUNK = (
-    1 << 21
-)  # numbers that are looked at together when there are many points: 8 MiB of float32, in reach of the cache
+STRETCH = 1 << 20  # numbers of unlabelled points that are looked at together: 4 MiB, at home in the cache
 
 
 class TacResult(NamedTuple):
@@ -194,9 +192,6 @@ def tac(
         keep_steps: if False, the result has no soft labels (0, ..., U, N) and only the last centroids (1, ..., N, D),
             and a million unlabelled points need no more memory than a thousand.
 
-    Unlabelled points are read a chunk at a time: each refinement labels a chunk and adds it to the means while it is in
-    the processor's cache, in time linear in U.
-
     Example:
         >>> c = torch.tensor([[4.0, 1.0, 0.0, 0.0], [1.0, 4.0, 0.0, 0.0]])
         >>> result = tac(c, 1, c.repeat(3, 1), c, torch.eye(4)[:2], iterations=2)
@@ -232,16 +227,14 @@ def tac(
             history.append(means)
         if iteration == iterations:
             break
-        mass, total, soft = weight, weight * labelled, []
-        for points in _chunks(unlabelled):
-            # Classes by points, not points by classes: both products then run along the memory, half as fast again.
-            part = torch.softmax(scale * (slopes @ constant(points).mT - offsets), dim=-2)  # (..., N, points)
-            mass, total = mass + part.sum(-1, keepdim=True), total + part @ points
+        if learning or keep_steps:
+            soft = torch.softmax(scale * (slopes @ constant(unlabelled).mT - offsets), dim=-2)  # (..., N, U)
+            mass, total = soft.sum(-1, keepdim=True), soft @ unlabelled
             if keep_steps:
-                soft.append(part)
-        if keep_steps:
-            probabilities.append(torch.cat(soft, dim=-1).mT)
-        means = _mean(total, mass, labelled)
+                probabilities.append(soft.mT)
+        else:
+            mass, total = _streamed_sums(unlabelled, slopes, offsets, scale)
+        means = _mean(weight * labelled + total, weight + mass, labelled)
     # Queries last, for all refinements in one product: they are read once.
     slopes, offsets = (torch.cat(parts, dim=-2) for parts in zip(*query_planes, strict=True))
     logits = slopes @ queries.mT - offsets  # (..., (iterations + 1) N, Q)
@@ -370,10 +363,25 @@ def _mean(total: Tensor, mass: Tensor, fallback: Tensor) -> Tensor:
     return torch.where(empty, fallback, total / torch.where(empty, torch.ones_like(mass), mass))
 
 
-def _chunks(points: Tensor) -> tuple[Tensor, ...]:
-    """Points (..., P, D) a stretch of P at a time, so that whatever is computed from one stretch stays small."""
-    length = max(1, CHUNK // points.shape[-1])
-    return torch.split(points, length, dim=-2) if points.shape[-2] > length else (points,)
+def _streamed_sums(points: Tensor, slopes: Tensor, offsets: Tensor, scale: float | Tensor) -> tuple[Tensor, Tensor]:
+    """Mass (..., N, 1) and sum (..., N, D) of softly labelled points (..., U, D), a stretch of them at a time.
+
+    A stretch is labelled and added up while it is in the processor's cache: any number of points takes the same extra
+    memory, and each is fetched once. Classes by points, not points by classes: both products then run along the memory.
+    """
+    batch, (amount, dim) = slopes.shape[:-2], points.shape[-2:]
+    points, slopes, offsets = (
+        tensor.expand(*batch, -1, -1).reshape(batch.numel(), *tensor.shape[-2:]) for tensor in (points, slopes, offsets)
+    )
+    mass, total = torch.zeros_like(offsets), torch.zeros_like(slopes)
+    together, length = max(1, STRETCH // max(1, amount * dim)), max(1, STRETCH // dim)
+    for first in range(0, len(points), together):
+        some = slice(first, first + together)
+        for part in torch.split(points[some], length, dim=-2):
+            soft = torch.softmax(scale * (slopes[some] @ part.mT - offsets[some]), dim=-2)
+            mass[some] += soft.sum(-1, keepdim=True)
+            total[some].baddbmm_(soft, part)
+    return mass.reshape(*batch, *mass.shape[-2:]), total.reshape(*batch, *total.shape[-2:])
 
 
 def _project(vectors: Tensor, basis: Tensor | None) -> Tensor:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tacit import TacitError
-from tacit.backbones import build_backbone, to_input
+from tacit.backbones import build_backbone, for_inference, to_input
 
 
 @pytest.mark.parametrize(
@@ -59,3 +59,21 @@ def test_wrong_input_is_said_in_a_sentence(arguments, sentence):
 def test_average_pool_needs_something_to_pool():
     with pytest.raises(TacitError, match="32 x 32 or more"):
         build_backbone("conv4", 1, 28, average_pool=True)
+
+
+def test_folding_batch_norm_changes_nothing_but_the_speed():
+    torch.manual_seed(0)
+    backbone = build_backbone("conv4", 3, 32)
+    for module in backbone.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):  # as if trained
+            module.running_mean.normal_()
+            module.running_var.uniform_(0.5, 2.0)
+            torch.nn.init.normal_(module.weight)
+            torch.nn.init.normal_(module.bias)
+    images = torch.randn(5, 3, 32, 32)
+    before = {name: value.clone() for name, value in backbone.state_dict().items()}
+    folded = for_inference(backbone)
+    assert not any(isinstance(module, torch.nn.BatchNorm2d) for module in folded.modules())
+    with torch.inference_mode():
+        torch.testing.assert_close(folded(images), backbone.eval()(images), atol=1e-5, rtol=1e-5)
+    assert all(torch.equal(value, before[name]) for name, value in backbone.state_dict().items())

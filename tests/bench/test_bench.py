@@ -1,0 +1,52 @@
+"""What is measured against each other computes the same."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tacit.bench import BENCHES, draw, evaluate, plain
+from tacit.bench.measure import in_turns
+from tacit.bench.train import _Stepper
+from tacit.sampling import EpisodeSpec
+
+
+def test_the_plain_way_gives_the_same_accuracies():
+    task = evaluate.make_task(dim=640)
+    assert task.ours(6) == pytest.approx(task.plainly(6), abs=1e-9)
+    assert 30 < task.ours(6) < 100, "too easy or too hard to tell a difference"
+
+
+@pytest.fixture
+def double():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def test_the_plain_loop_has_the_same_loss_curve(double):
+    spec = EpisodeSpec(ways=3, shots=1, queries=2, unlabelled=2)
+    ours, theirs = (_Stepper(way, spec, 28) for way in ("ours", "plain"))
+    curves = [[stepper.step() for _ in range(6)] for stepper in (ours, theirs)]
+    assert curves[0] == pytest.approx(curves[1], abs=1e-10)
+    assert curves[0][0] != pytest.approx(curves[0][-1], abs=1e-3), "it learns"
+
+
+def test_the_null_space_spelled_out_forgets_the_errors():
+    errors = torch.randn(3, 12)
+    space = plain.null_space(errors)
+    assert space.shape == (12, 9)
+    torch.testing.assert_close(errors @ space, torch.zeros(3, 9), atol=1e-5, rtol=0)
+
+
+def test_turns_are_taken_and_the_first_does_not_count():
+    order = []
+    seconds = in_turns({name: lambda name=name: order.append(name) for name in "ab"}, 2)
+    assert order == ["a", "b"] * 3
+    assert set(seconds) == {"a", "b"}
+
+
+def test_a_picture_for_every_curve():
+    figure = draw({"ways": {"ours": [(2, 0.1), (5, 0.2)], "plain": [(2, 1.0), (5, 2.0)]}}, "title")
+    assert [axis.get_xlabel() for axis in figure.axes] == ["ways"]
+    assert list(BENCHES) == ["eval", "train", "project", "label"]
