@@ -5,17 +5,47 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
 from . import __version__
+from .cli_bench import bench
+from .cli_grid import grid
+from .cli_options import (
+    AveragePool,
+    DataOptions,
+    DataPath,
+    Dataset,
+    Device,
+    EpisodesPerStep,
+    ImageSize,
+    JsonFlag,
+    LabelledRatio,
+    LearningRate,
+    Queries,
+    Realistic,
+    Seed,
+    Strict,
+    TestQueries,
+    TestUnlabelled,
+    TestWays,
+    Unlabelled,
+    ValidateEvery,
+    ValidationEpisodes,
+    Ways,
+    WeightDecay,
+    check_device,
+    console,
+    episode_spec,
+    parse_settings,
+    read_data_options,
+)
 from .distributed import is_main_process
 from .errors import Interrupted, TacitError
 from .machine import keep_memory
@@ -23,7 +53,6 @@ from .progress import messages, progress_bar, training_bar
 
 if TYPE_CHECKING:
     from .datasets.check import Report
-    from .sampling import EpisodeSpec
 
 # Lightning and matplotlib take seconds to import: commands import what they need, so that --help need not wait.
 
@@ -38,24 +67,6 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="Check a data set's files, and prepare them for training.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
-console = Console()
-
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
-Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Fixes every random choice.")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps. auto takes what is there.")]
-Realistic = Annotated[
-    float | None,
-    typer.Option(metavar="SHARE", help="Uneven unlabelled set as large as with --distractors, of which SHARE are."),
-]
-DataPath = Annotated[Path | None, typer.Option("--data", help="Where the data set's files are; not for embedded data.")]
-ImageSize = Annotated[
-    int | None, typer.Option(min=1, max=4096, help="Side that images are resized to; the data set's own by default.")
-]
-DataOptions = Annotated[
-    list[str] | None,
-    typer.Option("--data-option", help="Option NAME=VALUE of the data set, see 'tacit datasets'; repeatable."),
-]
-Strict = Annotated[bool, typer.Option("--strict", help="Stop if an image cannot be read, instead of leaving it out.")]
 
 
 def _version(wanted: bool) -> None:
@@ -120,7 +131,7 @@ def datasets(as_json: JsonFlag = False) -> None:
 
 @data_app.command()
 def check(
-    dataset: Annotated[str, typer.Option(help="A name from 'tacit datasets'.")] = "folder",
+    dataset: Dataset = "folder",
     data: DataPath = None,
     image_size: ImageSize = None,
     data_options: DataOptions = None,
@@ -136,7 +147,7 @@ def check(
     from .datasets import dataset_spec
     from .datasets.check import check_dataset
 
-    options = _data_options(dataset, data_options, image_size)
+    options = read_data_options(dataset, data_options, image_size)
     with progress_bar() as bar:
         report = check_dataset(dataset_spec(dataset), data, options, strict=strict, bar=bar)
     if as_json:
@@ -149,7 +160,7 @@ def check(
 
 @data_app.command()
 def prepare(
-    dataset: Annotated[str, typer.Option(help="A name from 'tacit datasets'.")] = "folder",
+    dataset: Dataset = "folder",
     data: DataPath = None,
     image_size: ImageSize = None,
     data_options: DataOptions = None,
@@ -165,7 +176,7 @@ def prepare(
     """
     from .datasets import prepare_dataset
 
-    options = _data_options(dataset, data_options, image_size)
+    options = read_data_options(dataset, data_options, image_size)
     with progress_bar() as bar:
         rows = prepare_dataset(dataset, data, options, strict=strict, bar=bar)
     if as_json:
@@ -184,37 +195,31 @@ def prepare(
 def train(
     method: Annotated[str, typer.Option("--method", help="A name from 'tacit methods'.")],
     out: Annotated[Path, typer.Option("--out", help="Run folder to write.")],
-    dataset: Annotated[str, typer.Option(help="A name from 'tacit datasets'.")] = "glyphs",
+    dataset: Dataset = "glyphs",
     data: DataPath = None,
     shots: Annotated[int, typer.Option(min=1, help="K: labelled images per class.")] = 1,
-    ways: Annotated[
-        int, typer.Option(min=2, help="N: classes of a training episode; more than the test's 5 helps.")
-    ] = 20,
-    queries: Annotated[int, typer.Option(min=1, help="Queries per class in training.")] = 8,
-    unlabelled: Annotated[int, typer.Option(min=0, help="Unlabelled images per class in training, where used.")] = 5,
+    ways: Ways = 20,
+    queries: Queries = 8,
+    unlabelled: Unlabelled = 5,
     distractors: Annotated[
         bool, typer.Option(help="Add as many distractor classes as ways to the unlabelled set.")
     ] = False,
     realistic: Realistic = None,
-    test_ways: Annotated[int, typer.Option(min=2, help="Classes of an episode in validation and evaluation.")] = 5,
-    test_queries: Annotated[int, typer.Option(min=1, help="Queries per class there.")] = 15,
-    test_unlabelled: Annotated[int, typer.Option(min=0, help="Unlabelled images per class there.")] = 20,
+    test_ways: TestWays = 5,
+    test_queries: TestQueries = 15,
+    test_unlabelled: TestUnlabelled = 20,
     episodes: Annotated[int, typer.Option(min=1, help="Training episodes in all.")] = 2000,
-    episodes_per_step: Annotated[int, typer.Option(min=1, help="Episodes that share a step of the optimiser.")] = 1,
-    learning_rate: Annotated[float, typer.Option(help="Adam's rate; a tenth of it for the last fifth.")] = 1e-3,
-    weight_decay: Annotated[float, typer.Option(min=0, help="L2 penalty.")] = 5e-4,
-    labelled_ratio: Annotated[
-        float | None, typer.Option(help="Share of each class that is labelled; the data set's own by default.")
-    ] = None,
-    average_pool: Annotated[
-        bool, typer.Option(help="2 x 2 average pool on the backbone, as for tieredImageNet.")
-    ] = False,
+    episodes_per_step: EpisodesPerStep = 1,
+    learning_rate: LearningRate = 1e-3,
+    weight_decay: WeightDecay = 5e-4,
+    labelled_ratio: LabelledRatio = None,
+    average_pool: AveragePool = False,
     settings: Annotated[list[str] | None, typer.Option("--set", help="Method option NAME=VALUE; repeatable.")] = None,
     image_size: ImageSize = None,
     data_options: DataOptions = None,
     strict: Strict = False,
-    validate_every: Annotated[int, typer.Option(min=1, help="Episodes between validations.")] = 500,
-    validation_episodes: Annotated[int, typer.Option(min=1, help="Episodes of a validation.")] = 200,
+    validate_every: ValidateEvery = 500,
+    validation_episodes: ValidationEpisodes = 200,
     seed: Seed = 0,
     resume: Annotated[bool, typer.Option(help="Continue a stopped run to the weights it would have had.")] = False,
     device: Device = "auto",
@@ -236,12 +241,12 @@ def train(
     from .training import train as run_training
 
     keep_memory()
-    _check_device(device)
-    options = _parse_settings("--set", method, method_options(method), settings or [])
+    check_device(device)
+    options = parse_settings("--set", method, method_options(method), settings or [])
     if not build_method(method, dim=1, ways=ways, **options).trains_on_unlabelled:
         unlabelled = 0
     ratio = dataset_spec(dataset).labelled_ratio if labelled_ratio is None else labelled_ratio
-    read_with = _data_options(dataset, data_options, image_size)
+    read_with = read_data_options(dataset, data_options, image_size)
     with progress_bar() as bar:
         train_images, validation_images = (
             load_dataset(dataset, split, data, options=read_with, strict=strict, bar=bar) for split in SPLITS[:2]
@@ -257,8 +262,8 @@ def train(
         channels=train_images.channels,
         image_size=train_images.image_size,
         backbone_options={"average_pool": True} if average_pool else {},
-        train=_spec(ways, shots, queries, unlabelled, distractors, realistic),
-        validation=_spec(test_ways, shots, test_queries, test_unlabelled, distractors, realistic),
+        train=episode_spec(ways, shots, queries, unlabelled, distractors, realistic),
+        validation=episode_spec(test_ways, shots, test_queries, test_unlabelled, distractors, realistic),
         episodes=episodes,
         episodes_per_step=episodes_per_step,
         learning_rate=learning_rate,
@@ -322,16 +327,16 @@ def evaluate(
     from .run import read_config
 
     keep_memory()
-    _check_device(device)
+    check_device(device)
     wanted = None if iterations == "auto" else _whole_number(iterations, "--iterations")
     results = []
     for run in runs:
         config = read_config(run)
         base = config.validation
         ways_, unlabelled_ = ways or base.ways, base.unlabelled if unlabelled is None else unlabelled
-        spec = _spec(ways_, shots or base.shots, queries or base.queries, unlabelled_, distractors, realistic)
+        spec = episode_spec(ways_, shots or base.shots, queries or base.queries, unlabelled_, distractors, realistic)
         protocol = Protocol(spec, config.labelled_ratio, splits, episodes, seed)
-        read_with = _data_options(dataset or config.dataset, data_options, None, defaults=False)
+        read_with = read_data_options(dataset or config.dataset, data_options, None, defaults=False)
         with progress_bar() as bar:
             results.append(
                 evaluate_run(
@@ -373,11 +378,15 @@ def demo(
     from .experiments.demo import EPISODES, run_demo
 
     keep_memory()
-    _check_device(device)
+    check_device(device)
     to = messages if as_json else console
     result = run_demo(out, full=full, episodes=episodes or EPISODES, seed=seed, device=device, console=to)
     if as_json:
         typer.echo(json.dumps(result, indent=2))
+
+
+app.command()(grid)
+app.command()(bench)
 
 
 def main() -> None:
@@ -403,50 +412,10 @@ def _say(sentence: str) -> None:
     messages.print(f"[bold red]tacit:[/] {escape(sentence)}", soft_wrap=True, highlight=False)
 
 
-def _spec(
-    ways: int, shots: int, queries: int, unlabelled: int, distractors: bool, realistic: float | None
-) -> EpisodeSpec:
-    """An even episode, or a realistic one; distractors are as many classes again, with as many images each."""
-    from .sampling import EpisodeSpec
-
-    if distractors and realistic is not None:
-        raise TacitError("--distractors and --realistic exclude each other: the share already counts the distractors")
-    spec = EpisodeSpec(ways, shots, queries, unlabelled)
-    if distractors and unlabelled:
-        return replace(spec, distractor_ways=ways, distractors=unlabelled)
-    if realistic is not None and unlabelled:
-        return replace(spec, realistic_total=2 * ways * unlabelled, realistic_share=realistic)
-    return spec
-
-
-def _check_device(device: str) -> None:
-    import torch
-
-    present = {"auto": True, "cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if device not in present:
-        raise TacitError(f"unknown device '{device}': choose one of {', '.join(present)}")
-    if not present[device]:
-        raise TacitError(f"this machine has no '{device}' device that PyTorch can use: leave out --device")
-
-
 def _whole_number(text: str, option: str) -> int:
     if not text.isdecimal():
         raise TacitError(f"{option} takes a whole number or auto, got '{text}'")
     return int(text)
-
-
-def _data_options(
-    dataset: str, settings: list[str] | None, image_size: int | None, defaults: bool = True
-) -> dict[str, Any]:
-    """The data set's options from ``--data-option`` and ``--image-size``, with or without its defaults."""
-    from .datasets import dataset_spec, full_options
-
-    spec = dataset_spec(dataset)
-    options = _parse_settings("--data-option", dataset, spec.options, settings or [])
-    if image_size is not None:
-        options["image_size"] = image_size
-    full = full_options(spec, options)
-    return full if defaults else options
 
 
 def _print_report(report: Report) -> None:
@@ -489,26 +458,3 @@ def _lists(report: Report) -> Iterator[tuple[str, list[str]]]:
         lists[f"few images in {split}"] = [f"{name}: {images}" for name, images in found.near_empty.items()]
     lists["the same image"] = [one_of_each_split(names) for names in report.duplicates]
     yield from ((title, entries) for title, entries in lists.items() if len(entries) > 1)
-
-
-def _parse_settings(option: str, owner: str, known: dict[str, Any], settings: list[str]) -> dict[str, Any]:
-    """``NAME=VALUE`` pairs, each value read as its default's type."""
-    options: dict[str, Any] = {}
-    for setting in settings:
-        name, separator, text = setting.partition("=")
-        if name not in known or not separator:
-            names = ", ".join(known) or "an empty list: it has no options"
-            raise TacitError(f"{option} {setting}: '{owner}' takes NAME=VALUE with a name from {names}")
-        try:
-            kind = type(known[name])
-            options[name] = {"true": True, "false": False}[text.lower()] if kind is bool else kind(text)
-        except (KeyError, ValueError):
-            raise TacitError(f"{option} {name} takes a value like {known[name]}, got '{text}'") from None
-    return options
-
-
-from .cli_bench import bench  # noqa: E402 - these take options and helpers from above
-from .cli_grid import grid  # noqa: E402
-
-app.command()(grid)
-app.command()(bench)

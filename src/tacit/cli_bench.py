@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from .cli import JsonFlag, console
+from .cli_options import JsonFlag, console
 from .errors import TacitError
 from .machine import keep_memory
 from .progress import messages

@@ -12,18 +12,32 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Column, Table
 
-from .cli import (
+from .cli_options import (
+    AveragePool,
     DataOptions,
     DataPath,
+    Dataset,
     Device,
+    EpisodesPerStep,
     ImageSize,
     JsonFlag,
+    LabelledRatio,
+    LearningRate,
+    Queries,
     Strict,
-    _check_device,
-    _data_options,
-    _parse_settings,
-    _spec,
+    TestQueries,
+    TestUnlabelled,
+    TestWays,
+    Unlabelled,
+    ValidateEvery,
+    ValidationEpisodes,
+    Ways,
+    WeightDecay,
+    check_device,
     console,
+    episode_spec,
+    parse_settings,
+    read_data_options,
 )
 from .errors import JobFailed, TacitError
 from .progress import grid_bar, progress_bar
@@ -41,7 +55,7 @@ COLUMNS = (
 def grid(
     methods: Annotated[list[str], typer.Option("--method", help="A name from 'tacit methods'; repeatable.")],
     out: Annotated[Path, typer.Option("--out", help="Folder of the grid; each cell has its run folder in it.")],
-    dataset: Annotated[str, typer.Option(help="A name from 'tacit datasets'.")] = "glyphs",
+    dataset: Dataset = "glyphs",
     data: DataPath = None,
     shots: Annotated[list[int] | None, typer.Option(min=1, help="K; repeatable. 1 by default.")] = None,
     distractors: Annotated[str, typer.Option(help="with, without or both: in training and in testing.")] = "without",
@@ -62,29 +76,25 @@ def grid(
             "and --data must be on a file system that all its machines share, and tacit installed on each."
         ),
     ] = None,
-    ways: Annotated[int, typer.Option(min=2, help="N: classes of a training episode.")] = 20,
-    queries: Annotated[int, typer.Option(min=1, help="Queries per class in training.")] = 8,
-    unlabelled: Annotated[int, typer.Option(min=0, help="Unlabelled images per class in training, where used.")] = 5,
-    test_ways: Annotated[int, typer.Option(min=2, help="Classes of an episode in validation and testing.")] = 5,
-    test_queries: Annotated[int, typer.Option(min=1, help="Queries per class there.")] = 15,
-    test_unlabelled: Annotated[int, typer.Option(min=0, help="Unlabelled images per class there.")] = 20,
-    episodes_per_step: Annotated[int, typer.Option(min=1, help="Episodes that share a step of the optimiser.")] = 1,
-    learning_rate: Annotated[float, typer.Option(help="Adam's rate; a tenth of it for the last fifth.")] = 1e-3,
-    weight_decay: Annotated[float, typer.Option(min=0, help="L2 penalty.")] = 5e-4,
-    labelled_ratio: Annotated[
-        float | None, typer.Option(help="Share of each class that is labelled; the data set's own by default.")
-    ] = None,
-    average_pool: Annotated[
-        bool, typer.Option(help="2 x 2 average pool on the backbone, as for tieredImageNet.")
-    ] = False,
+    ways: Ways = 20,
+    queries: Queries = 8,
+    unlabelled: Unlabelled = 5,
+    test_ways: TestWays = 5,
+    test_queries: TestQueries = 15,
+    test_unlabelled: TestUnlabelled = 20,
+    episodes_per_step: EpisodesPerStep = 1,
+    learning_rate: LearningRate = 1e-3,
+    weight_decay: WeightDecay = 5e-4,
+    labelled_ratio: LabelledRatio = None,
+    average_pool: AveragePool = False,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Option NAME=VALUE of the methods that have it; repeatable.")
     ] = None,
     image_size: ImageSize = None,
     data_options: DataOptions = None,
     strict: Strict = False,
-    validate_every: Annotated[int, typer.Option(min=1, help="Episodes between validations.")] = 500,
-    validation_episodes: Annotated[int, typer.Option(min=1, help="Episodes of a validation.")] = 200,
+    validate_every: ValidateEvery = 500,
+    validation_episodes: ValidationEpisodes = 200,
     device: Device = "auto",
     as_json: JsonFlag = False,
 ) -> None:
@@ -103,12 +113,12 @@ def grid(
     from .methods import build_method, method_options
     from .run import RunConfig
 
-    _check_device(device)
+    check_device(device)
     if distractors not in DISTRACTORS:
         raise TacitError(f"--distractors takes {', '.join(DISTRACTORS)}, got '{distractors}'")
     options = _method_options({method: method_options(method) for method in methods}, settings or [])
     ratio = dataset_spec(dataset).labelled_ratio if labelled_ratio is None else labelled_ratio
-    read_with = _data_options(dataset, data_options, image_size)
+    read_with = read_data_options(dataset, data_options, image_size)
     with progress_bar() as bar:
         images = {split: load_dataset(dataset, split, data, options=read_with, strict=strict, bar=bar)
                   for split in SPLITS}["train"]  # fmt: skip
@@ -119,7 +129,7 @@ def grid(
         dict.fromkeys(methods), dict.fromkeys(shots or [1]), DISTRACTORS[distractors], dict.fromkeys(seeds or [0])
     ):
         trains_on_unlabelled = build_method(method, dim=1, ways=ways, **options[method]).trains_on_unlabelled
-        test = _spec(test_ways, k, test_queries, test_unlabelled, others, None)
+        test = episode_spec(test_ways, k, test_queries, test_unlabelled, others, None)
         config = RunConfig(
             method=method,
             options=options[method],
@@ -131,7 +141,7 @@ def grid(
             channels=images.channels,
             image_size=images.image_size,
             backbone_options={"average_pool": True} if average_pool else {},
-            train=_spec(ways, k, queries, unlabelled if trains_on_unlabelled else 0, others, None),
+            train=episode_spec(ways, k, queries, unlabelled if trains_on_unlabelled else 0, others, None),
             validation=test,
             episodes=episodes,
             episodes_per_step=episodes_per_step,
@@ -165,9 +175,9 @@ def grid(
 def _method_options(known: dict[str, dict[str, Any]], settings: list[str]) -> dict[str, dict[str, Any]]:
     """Each method gets the settings that it has; one that none has is an error."""
     everything = {name: value for options in known.values() for name, value in options.items()}
-    _parse_settings("--set", "/".join(known), everything, settings)
+    parse_settings("--set", "/".join(known), everything, settings)
     return {
-        method: _parse_settings("--set", method, options, [s for s in settings if s.partition("=")[0] in options])
+        method: parse_settings("--set", method, options, [s for s in settings if s.partition("=")[0] in options])
         for method, options in known.items()
     }
 
