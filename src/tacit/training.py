@@ -8,6 +8,7 @@ checkpoint holds all of these. The rate's schedule and the sampler are functions
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import threading
@@ -93,7 +94,7 @@ def train(
     validation_sampler = EpisodeSampler(validation_split, config.validation, (config.seed, 2))
     learner = build_learner(config)
     learner.method.check_ways(config.validation.ways)
-    fabric = _fabric(accelerator, devices, num_nodes)
+    fabric = _fabric(accelerator, devices, num_nodes, turns=len(learner.method.turns))
     check_shares(config.episodes, config.episodes_per_step, fabric.world_size)
     if fabric.world_size > 1:
         synchronise_batch_norm(learner, fabric.device)
@@ -149,12 +150,13 @@ def train(
     return progress
 
 
-def _fabric(accelerator: str, devices: int, num_nodes: int) -> Fabric:
+def _fabric(accelerator: str, devices: int, num_nodes: int, turns: int) -> Fabric:
     """Fabric, with its processes started."""
     if devices * num_nodes == 1:
         return Fabric(accelerator=accelerator, devices=1)
-    # A turn of a method with several leaves the parameters of the others without a gradient.
-    strategy = DDPStrategy(find_unused_parameters=True)
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # not a line of greeting from each process
+    # One turn gives the same parameters a gradient in every step, if perhaps not all of them; several take turns.
+    strategy = DDPStrategy(static_graph=True) if turns == 1 else DDPStrategy(find_unused_parameters=True)
     fabric = Fabric(accelerator=accelerator, devices=devices, num_nodes=num_nodes, strategy=strategy)
     fabric.launch()
     return fabric
