@@ -5,6 +5,7 @@ import torch
 
 from tacit import TacitError
 from tacit.backbones import build_backbone, for_inference, to_input
+from tacit.backbones.conv4 import LeanMaxPool2d
 
 
 @pytest.mark.parametrize(
@@ -77,3 +78,15 @@ def test_folding_batch_norm_changes_nothing_but_the_speed():
     with torch.inference_mode():
         torch.testing.assert_close(folded(images), backbone.eval()(images), atol=1e-5, rtol=1e-5)
     assert all(torch.equal(value, before[name]) for name, value in backbone.state_dict().items())
+
+
+@pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format])
+@pytest.mark.parametrize("size", [6, 7])
+def test_the_lean_pooling_is_max_pooling(size, layout):
+    images = torch.randn(3, 4, size, size).contiguous(memory_format=layout).requires_grad_()
+    weights = torch.randn(3, 4, 3, 3)
+    answers = [pool(images) for pool in (LeanMaxPool2d(), torch.nn.MaxPool2d(2))]
+    assert torch.equal(*answers)
+    gradients = [torch.autograd.grad((answer * weights).sum(), images)[0] for answer in answers]
+    assert torch.equal(*gradients)
+    assert torch.autograd.gradcheck(LeanMaxPool2d(), images.double().detach().requires_grad_())
