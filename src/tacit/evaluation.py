@@ -32,9 +32,8 @@ from .sampling import EpisodeSampler, EpisodeSpec, split_labelled
 Tick = Callable[[float], None]  # called with how many more are done
 MOST_ITERATIONS = 5  # refinements tried when their number is chosen on validation classes ...
 CHOICE_EPISODES = 600  # ... over so many episodes
-BATCH_BYTES = (
-    36 << 20
-)  # of the vectors of the episodes that a core computes together: fewer wait for Python, more for memory
+# Of the vectors of the episodes that a core computes together: fewer wait for Python, more for memory.
+BATCH_BYTES = 36 << 20
 BLOCK = 64  # episodes that are drawn together, about
 BATCH_PIXELS = 256 * 28 * 28  # of the images that are embedded together: more is no faster, and needs gigabytes
 
