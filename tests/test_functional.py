@@ -345,3 +345,10 @@ def test_many_points_are_streamed(batch, monkeypatch):
     torch.testing.assert_close(shared.logits, kept.logits)
     none = F.tac(centroids, 1, unlabelled[..., :0, :], queries, references, 2, extra, keep_steps=False)
     torch.testing.assert_close(none.logits[2], whole.logits[0])
+
+
+def test_no_queries_are_no_logits():
+    centroids, unlabelled, queries, references, _ = episode((2,))
+    result = F.tac(centroids, 1, unlabelled, queries[..., :0, :], references, 2)
+    assert result.logits.shape == (3, 2, 0, 5)
+    assert result.centroids.shape == (3, 2, 5, 24)

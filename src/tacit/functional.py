@@ -240,15 +240,14 @@ def tac(
     logits = slopes @ queries.mT - offsets  # (..., (iterations + 1) N, Q)
     none = unlabelled.new_zeros((0, *unlabelled.shape[:-1], labelled.shape[-2]))
     return TacResult(
-        logits=logits.reshape(*logits.shape[:-2], iterations + 1, ways, -1).movedim(-3, 0).mT,
+        logits=logits.reshape(*logits.shape[:-2], iterations + 1, ways, logits.shape[-1]).movedim(-3, 0).mT,
         probabilities=torch.stack(probabilities) if probabilities else none,
         centroids=torch.stack(history),
     )
 
 
-Plane = tuple[
-    Tensor, Tensor
-]  # slopes (..., T, D), offsets (..., T, 1): the logit of z for a target is slope . z - offset
+# Slopes (..., T, D) and offsets (..., T, 1) of the logits: that of a point z for a target is slope . z - offset.
+Plane = tuple[Tensor, Tensor]
 
 
 class _Planes:
