@@ -28,6 +28,7 @@ from .cli_options import (
     JsonFlag,
     LabelledRatio,
     LearningRate,
+    Precision,
     Queries,
     Realistic,
     Seed,
@@ -46,6 +47,7 @@ from .cli_options import (
     parse_settings,
     read_data_options,
 )
+from .cli_reproduce import reproduce
 from .distributed import is_main_process
 from .errors import Interrupted, TacitError
 from .machine import keep_memory
@@ -212,6 +214,7 @@ def train(
     episodes_per_step: EpisodesPerStep = 1,
     learning_rate: LearningRate = 1e-3,
     weight_decay: WeightDecay = 5e-4,
+    precision: Precision = "float32",
     labelled_ratio: LabelledRatio = None,
     average_pool: AveragePool = False,
     settings: Annotated[list[str] | None, typer.Option("--set", help="Method option NAME=VALUE; repeatable.")] = None,
@@ -268,6 +271,7 @@ def train(
         episodes_per_step=episodes_per_step,
         learning_rate=learning_rate,
         weight_decay=weight_decay,
+        precision=precision,
         validate_every=validate_every,
         validation_episodes=validation_episodes,
         seed=seed,
@@ -386,6 +390,7 @@ def demo(
 
 
 app.command()(grid)
+app.command()(reproduce)
 app.command()(bench)
 
 

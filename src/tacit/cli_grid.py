@@ -23,6 +23,7 @@ from .cli_options import (
     JsonFlag,
     LabelledRatio,
     LearningRate,
+    Precision,
     Queries,
     Strict,
     TestQueries,
@@ -43,9 +44,19 @@ from .errors import JobFailed, TacitError
 from .progress import grid_bar, progress_bar
 
 if TYPE_CHECKING:
-    from .experiments.grid import Cell, Outcome
+    from .experiments.cell import Cell, Outcome
 
 DISTRACTORS = {"without": (False,), "with": (True,), "both": (False, True)}
+Jobs = Annotated[int | None, typer.Option(min=1, help="Cells at a time; as many as fit by default.")]
+Threads = Annotated[int, typer.Option(min=1, help="Of PyTorch in each cell; they show in the last digits.")]
+Engine = Annotated[str, typer.Option(help="local: processes of this machine; ray: a Ray cluster.")]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        help="A running Ray cluster; RAY_ADDRESS does as well. Without, Ray is started here. On a cluster --out and "
+        "--data must be on a file system that all its machines share, and tacit installed on each."
+    ),
+]
 COLUMNS = (
     "cell", "method", "shots", "distractors", "seed", "mean", "interval", "split_interval", "iterations", "n",
     "val_accuracy", "error",
@@ -66,16 +77,10 @@ def grid(
     episodes: Annotated[int, typer.Option(min=1, help="Training episodes of a cell.")] = 2000,
     splits: Annotated[int, typer.Option(min=1, help="Random labelled/unlabelled splits in testing.")] = 10,
     test_episodes: Annotated[int, typer.Option(min=1, help="Test episodes per split.")] = 3000,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Cells at a time; as many as fit by default.")] = None,
-    threads: Annotated[int, typer.Option(min=1, help="Of PyTorch in each cell; they show in the last digits.")] = 1,
-    engine: Annotated[str, typer.Option(help="local: processes of this machine; ray: a Ray cluster.")] = "local",
-    ray_address: Annotated[
-        str | None,
-        typer.Option(
-            help="A running Ray cluster; RAY_ADDRESS does as well. Without, Ray is started here. On a cluster --out "
-            "and --data must be on a file system that all its machines share, and tacit installed on each."
-        ),
-    ] = None,
+    jobs: Jobs = None,
+    threads: Threads = 1,
+    engine: Engine = "local",
+    ray_address: RayAddress = None,
     ways: Ways = 20,
     queries: Queries = 8,
     unlabelled: Unlabelled = 5,
@@ -85,6 +90,7 @@ def grid(
     episodes_per_step: EpisodesPerStep = 1,
     learning_rate: LearningRate = 1e-3,
     weight_decay: WeightDecay = 5e-4,
+    precision: Precision = "float32",
     labelled_ratio: LabelledRatio = None,
     average_pool: AveragePool = False,
     settings: Annotated[
@@ -109,7 +115,8 @@ def grid(
     """
     from .datasets import SPLITS, dataset_spec, load_dataset
     from .evaluation import Protocol
-    from .experiments.grid import Cell, run_grid
+    from .experiments.cell import Cell, Measurement
+    from .experiments.grid import run_grid
     from .methods import build_method, method_options
     from .run import RunConfig
 
@@ -147,24 +154,26 @@ def grid(
             episodes_per_step=episodes_per_step,
             learning_rate=learning_rate,
             weight_decay=weight_decay,
+            precision=precision,
             validate_every=validate_every,
             validation_episodes=validation_episodes,
             seed=seed,
         )
         name = f"{method}-{k}-shot{'-distractors' if others else ''}-seed-{seed}"
         keys.append({"cell": name, "method": method, "shots": k, "distractors": others, "seed": seed})
-        cells.append(Cell(name, config, (Protocol(test, ratio, splits, test_episodes, seed),)))
+        protocol = Protocol(test, ratio, splits, test_episodes, seed)
+        cells.append(Cell(name, config, (Measurement(protocol, method),)))
 
     with grid_bar(len(cells)) as end:
         outcomes = run_grid(
             cells, out, engine=engine, jobs=jobs, threads=threads, device=device, ray_address=ray_address,
-            report=lambda outcome: end(_line(outcome), outcome.skipped),
+            report=lambda outcome: end(outcome.line(), outcome.skipped),
         )  # fmt: skip
     content = _write(out, keys, outcomes)
     if as_json:
         typer.echo(json.dumps(content, indent=2))
     else:
-        _print(content["summary"], cells[0].protocols[0].splits, test_episodes)
+        _print(content["summary"], splits, test_episodes)
     failed = [outcome.name for outcome in outcomes if outcome.results is None]
     if failed:
         raise JobFailed(
@@ -180,20 +189,6 @@ def _method_options(known: dict[str, dict[str, Any]], settings: list[str]) -> di
         method: parse_settings("--set", method, options, [s for s in settings if s.partition("=")[0] in options])
         for method, options in known.items()
     }
-
-
-def _line(outcome: Outcome) -> str:
-    """What a cell has become, in one line."""
-    if outcome.results is None:
-        return f"{outcome.name}: failed: {outcome.reason}"
-    accuracy = _accuracy(outcome.results[0]["mean"], outcome.results[0]["interval"])
-    return f"{outcome.name}: {accuracy} %" + (", finished before" if outcome.skipped else "")
-
-
-def _accuracy(mean: float | None, interval: float | None) -> str:
-    if mean is None:
-        return "failed"
-    return f"{mean:.2f} ± {'unknown' if interval is None else f'{interval:.2f}'}"
 
 
 def _write(out: Path, keys: list[dict[str, Any]], outcomes: list[Outcome]) -> dict[str, Any]:
@@ -224,7 +219,7 @@ def _summary(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
     With several seeds the interval is over the seeds (Student's t): it sees the luck of the training as well.
     """
-    from .experiments.grid import mean_over_seeds
+    from .experiments.cell import mean_over_seeds
 
     groups: dict[tuple[str, int, bool], list[dict[str, Any]]] = {}
     for entry in entries:
@@ -240,10 +235,12 @@ def _summary(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _print(summary: list[dict[str, Any]], splits: int, episodes: int) -> None:
     """Rows are methods, columns are settings."""
+    from .experiments.cell import format_accuracy
+
     rows: dict[str, dict[str, str]] = {}
     for entry in summary:
         setting = f"{entry['shots']}-shot" + (", distractors" if entry["distractors"] else "")
-        rows.setdefault(entry["method"], {})[setting] = _accuracy(entry["mean"], entry["interval"])
+        rows.setdefault(entry["method"], {})[setting] = format_accuracy(entry["mean"], entry["interval"])
     settings = list(next(iter(rows.values())))
     table = Table(Column("method", no_wrap=True), *settings, box=None, header_style="bold")
     for method, cells in rows.items():

@@ -44,6 +44,7 @@ TestUnlabelled = Annotated[int, typer.Option(min=0, help="Unlabelled images per 
 EpisodesPerStep = Annotated[int, typer.Option(min=1, help="Episodes that share a step of the optimiser.")]
 LearningRate = Annotated[float, typer.Option(help="Adam's rate; a tenth of it for the last fifth.")]
 WeightDecay = Annotated[float, typer.Option(min=0, help="L2 penalty.")]
+Precision = Annotated[str, typer.Option(help="Of the embedder in training: float32, or bfloat16, about twice as fast.")]
 LabelledRatio = Annotated[
     float | None, typer.Option(help="Share of each class that is labelled; the data set's own by default.")
 ]

@@ -24,6 +24,7 @@ from .backbones import for_inference, to_input
 from .checkpoint import write_json
 from .datasets import ImageSet, dataset_spec
 from .datasets.base import Bar, no_bar
+from .episode import Episode
 from .errors import TacitError
 from .methods import Method
 from .run import load_images, load_run, read_classes
@@ -135,30 +136,50 @@ def episode_accuracies(
 ) -> NDArray[np.float64]:
     """Accuracy of each episode after 0, 1, ... refinements, in percent: (episodes, iterations + 1).
 
-    A method without refinements has one column. ``batch`` episodes are computed together; by default as many as fit
-    into the cache. On the processor each core works on batches of its own: the tensors of a few episodes are too small
-    to be worth dividing.
+    A method without refinements has one column.
+    """
+
+    def percent_right(episode: Episode) -> Tensor:
+        logits = method.trajectory(episode, iterations)  # (iterations + 1, batch, queries, ways)
+        return 100 * (logits.argmax(-1) == episode.query_labels).double().mean(-1)
+
+    return map_episodes(percent_right, method, vectors, sampler, episodes, batch=batch, progress=progress)
+
+
+def map_episodes(
+    measure: Callable[[Episode], Tensor],
+    method: Method,
+    vectors: Tensor,
+    sampler: EpisodeSampler,
+    episodes: int,
+    *,
+    batch: int | None = None,
+    progress: Tick | None = None,
+) -> NDArray[np.float64]:
+    """What ``measure`` says of each episode of vectors: it maps (batch, ...) to (values, batch) -> (episodes, values).
+
+    ``batch`` episodes are computed together; by default as many as fit into the cache. On the processor each core works
+    on batches of its own: the tensors of a few episodes are too small to be worth dividing.
     """
     if batch is None:
         batch = max(1, BATCH_BYTES // (_images(sampler.spec) * vectors.shape[1] * vectors.element_size()))
     block_size = batch * max(1, BLOCK // batch)
     method.eval()
 
-    def measure(start: int) -> NDArray[np.float64]:
+    def work(start: int) -> NDArray[np.float64]:
         rows = []
         # Drawing costs the same for a few episodes as for many: a block at a time, of which a batch is computed.
         block = sampler.batch(start, min(block_size, episodes - start))
         with torch.inference_mode():
             for first in range(0, len(block.query_labels), batch):
                 episode = block[first : first + batch].to(vectors.device)
-                logits = method.trajectory(episode.map_images(lambda index: vectors.index_select(0, index)), iterations)
-                correct = (logits.argmax(-1) == episode.query_labels).cpu()  # (iterations + 1, batch, queries)
-                rows.append(100 * correct.double().mean(-1).T.numpy())
+                found = measure(episode.map_images(lambda index: vectors.index_select(0, index)))
+                rows.append(found.cpu().T.numpy())
         return np.concatenate(rows)
 
     tables = []
     with _one_core_each(vectors.device) as run:
-        for table in run(measure, range(0, episodes, block_size)):
+        for table in run(work, range(0, episodes, block_size)):
             tables.append(table)
             if progress:
                 progress(len(table))
@@ -254,6 +275,19 @@ def embed_used(backbone: nn.Module, images: ImageSet, sampler: EpisodeSampler, e
     return vectors
 
 
+class Embedded:
+    """The vectors of one model's images, each embedded once, for several measurements."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], Tensor] = {}
+
+    def vectors(self, backbone: nn.Module, images: ImageSet, bar: Bar) -> Tensor:
+        key = (images.split, images.fingerprint())
+        if key not in self._known:
+            self._known[key] = embed(backbone, images.images, progress=bar("embedding", len(images.images)))
+        return self._known[key]
+
+
 def evaluate_run(
     folder: Path,
     protocol: Protocol,
@@ -266,6 +300,7 @@ def evaluate_run(
     iterations: int | None = None,
     device: str = "auto",
     bar: Bar | None = None,
+    embedded: Embedded | None = None,
 ) -> dict[str, Any]:
     """Measure a run folder on test classes; the result is returned and kept in ``folder/results``.
 
@@ -279,6 +314,7 @@ def evaluate_run(
         iterations: refinements; None chooses them on the validation classes.
         device: auto, cpu, cuda or mps.
         bar: ``bar(what, total)`` opens a progress bar and gives the function that moves it.
+        embedded: keeps the vectors of the run's images for the next measurement of the same run.
     """
     config, learner, state = load_run(folder, method)
     trained_on = config.dataset
@@ -289,12 +325,13 @@ def evaluate_run(
     learner.to(Fabric(accelerator=device, devices=1).device)
     started = time.perf_counter()
     tick = bar or no_bar
+    embedded = embedded or Embedded()
     chosen_on = None
     if iterations is None:
         iterations = config.options.get("iterations") if learner.method.iterative else 0
     if iterations is None:
         validation = load_images(config, "val", strict=strict, bar=tick)
-        found = embed(learner.backbone, validation.images, progress=tick("embedding", len(validation.images)))
+        found = embedded.vectors(learner.backbone, validation, tick)
         iterations = choose_iterations(learner.method, found, validation, protocol)
         chosen_on = f"validation classes, {CHOICE_EPISODES} episodes"
     test = load_images(config, "test", strict=strict, bar=tick)
@@ -303,7 +340,7 @@ def evaluate_run(
             f"class '{min(seen)}' is in the test split, but {folder} was trained or validated on it: the accuracy "
             "would mean nothing; test on the split of the run, or see 'tacit data check'"
         )
-    vectors = embed(learner.backbone, test.images, progress=tick("embedding", len(test.images)))
+    vectors = embedded.vectors(learner.backbone, test, tick)
     begun = time.perf_counter()
     count = protocol.splits * protocol.episodes
     accuracy = evaluate(learner.method, vectors, test, protocol, iterations, progress=tick("episodes", count))

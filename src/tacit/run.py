@@ -28,6 +28,8 @@ _KINDS: dict[str, Any] = {
     "dict[str, Any]": dict, "EpisodeSpec": EpisodeSpec,
 }  # fmt: skip
 
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
 
 @dataclass(frozen=True)
 class RunConfig:
@@ -45,6 +47,7 @@ class RunConfig:
         episodes_per_step: how many of them share one step of the optimiser.
         learning_rate, decay_at, decay: Adam's rate is multiplied by ``decay`` after ``decay_at`` of the episodes.
         weight_decay: L2 penalty in Adam.
+        precision: of the embedder's arithmetic in training, a key of `PRECISIONS`; the method's own is float32.
         validate_every, validation_episodes: how often, and on how many episodes.
         seed: fixes everything.
     """
@@ -68,6 +71,7 @@ class RunConfig:
     decay_at: float = 0.8
     decay: float = 0.1
     weight_decay: float = 5e-4
+    precision: str = "float32"
     validate_every: int = 500
     validation_episodes: int = 200
     seed: int = 0
@@ -80,6 +84,8 @@ class RunConfig:
             raise TacitError(f"the learning rate must be a number above 0, got {self.learning_rate}")
         if not (self.weight_decay >= 0 and math.isfinite(self.weight_decay)):
             raise TacitError(f"the weight decay must be a number from 0 up, got {self.weight_decay}")
+        if self.precision not in PRECISIONS:
+            raise TacitError(f"unknown precision '{self.precision}': choose one of {', '.join(PRECISIONS)}")
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -105,19 +111,29 @@ class RunConfig:
 
 
 class Learner(nn.Module):
-    """A backbone and a method. Calling it on an episode of stored images gives the training loss."""
+    """A backbone and a method. Calling it on an episode of stored images gives the training loss.
+
+    With ``precision`` bfloat16 the backbone's convolutions in training take half the memory and, on processors and
+    graphics cards that know the type, about half the time; weights, gradients and the method stay in float32.
+    """
 
     backbone: nn.Module
     method: Method
 
-    def __init__(self, backbone: nn.Module, method: Method) -> None:
+    def __init__(self, backbone: nn.Module, method: Method, precision: str = "float32") -> None:
         super().__init__()
-        self.backbone, self.method = backbone, method
+        self.backbone, self.method, self.precision = backbone, method, PRECISIONS[precision]
 
     def forward(self, episode: Episode, turn: str = "learner") -> Tensor:
         """Images (..., height, width, channels) uint8 -> scalar loss of one turn of the method."""
-        vectors = episode.map_images(lambda images: self.backbone(to_input(images)))
-        return self.method.loss(vectors, turn)
+        return self.method.loss(episode.map_images(self._embed), turn)
+
+    def _embed(self, images: Tensor) -> Tensor:
+        pixels = to_input(images)
+        mixed = self.precision != torch.float32
+        with torch.autocast(pixels.device.type, self.precision if mixed else None, enabled=mixed):
+            vectors: Tensor = self.backbone(pixels)
+        return vectors.to(pixels.dtype)
 
     def turn_parameters(self) -> dict[str, list[nn.Parameter]]:
         """The parameters that each turn of a training step moves."""
@@ -134,7 +150,8 @@ def build_learner(config: RunConfig) -> Learner:
     try:
         backbone = build_backbone(config.backbone, config.channels, config.image_size, **config.backbone_options)
         dim: int = backbone.dim  # type: ignore[assignment]
-        return Learner(backbone, build_method(config.method, dim, config.train.ways, **config.options))
+        method = build_method(config.method, dim, config.train.ways, **config.options)
+        return Learner(backbone, method, config.precision)
     except TypeError as error:
         raise TacitError(f"the settings do not describe a model: {error}") from error
 

@@ -11,16 +11,18 @@ from lightning_fabric import Fabric
 from rich.console import Console
 from rich.table import Column, Table
 
-from ..checkpoint import write_atomic, write_json
+from ..checkpoint import write_json
 from ..datasets import ImageSet, dataset_spec, load_dataset
 from ..errors import TacitError
 from ..evaluation import MOST_ITERATIONS, Accuracy, Protocol, choose_iterations, embed, evaluate
 from ..methods import METHODS, build_method
 from ..progress import messages, progress_bar, training_bar
 from ..run import RunConfig, load_run
-from ..sampling import EpisodeSampler, EpisodeSpec, split_labelled
+from ..sampling import EpisodeSpec
 from ..training import train
-from . import figures, report
+from . import figures
+from .curves import first_episode
+from .report import Entry, Report, provenance, ranks
 
 DATASET = "glyphs"
 EPISODES = 200  # per model: what fits into the tour, far from what a comparison needs
@@ -87,51 +89,47 @@ def run_demo(
     _print(rows, episodes, console or Console())
 
     protocol = Protocol(SETTINGS["without distractors"], ratio, SPLITS, TEST_EPISODES, seed)
-    lines = {
-        setting: {title: cells[column] for title, cells in rows.items() if len(cells[column].by_iteration) > 1}
-        for column, setting in enumerate(SETTINGS)
-    }
     caption = (
         f"{protocol.describe()}; with distractors, 5 more classes add 20 unlabelled images each. ± is the 95 % interval"
         f" over episodes; 'it.' is the number of refinements, chosen on validation classes. Each model saw only "
         f"{episodes} training episodes ({TRAIN.describe()}), so this shows how things work, not which method is best. "
         "The paper reports no figures for this data set."
     )
-    content = report.page(
-        "tacit demo: 5-way 1-shot on glyphs",
-        [
-            report.section(
-                "Accuracy (%)", report.accuracy_table(list(SETTINGS), rows, notes), report.paragraph(caption)
-            ),
-            report.section(
-                "Accuracy against refinements",
-                report.picture(
-                    figures.accuracy_by_iteration(lines), "accuracy against refinements", out / "refinements.png"
-                ),
-                report.paragraph("Zero refinements use the labelled images only."),
-            ),
-            report.section("One episode", *_episode_picture(out / "tac", images["test"], ratio, seed)),
-            report.section(
-                "Where this comes from",
-                report.provenance(
-                    f"tacit demo {'--full ' if full else ''}--episodes {episodes} --seed {seed}",
-                    {"seed": str(seed), "data": f"{DATASET}, fingerprint {images['test'].fingerprint()} (test)"},
-                ),
-            ),
-        ],
+    report = Report("tacit demo: 5-way 1-shot on glyphs", out)
+    report.section("Accuracy (%)")
+    report.table(["method", *SETTINGS, "trained as"], _table(rows, notes))
+    report.paragraph(caption)
+    report.section("Accuracy against refinements")
+    lines = [
+        line
+        for column, setting in enumerate(SETTINGS)
+        for title, cells in rows.items()
+        if len(cells[column].by_iteration) > 1
+        for line in figures.iteration_rows(setting, title, cells[column])
+    ]
+    report.picture(figures.accuracy_by_iteration(lines), "accuracy against refinements", "refinements", lines)
+    report.paragraph("Zero refinements use the labelled images only.")
+    report.section("One episode")
+    _episode_picture(report, out / "tac", images["test"], ratio, seed)
+    report.section("Where this comes from")
+    report.facts(
+        provenance(
+            f"tacit demo {'--full ' if full else ''}--episodes {episodes} --seed {seed}",
+            {"seed": str(seed), "data": f"{DATASET}, fingerprint {images['test'].fingerprint()} (test)"},
+        )
     )
-    write_atomic(out / "report.html", content.encode())
+    page = report.write()
     seconds = time.perf_counter() - started
     result = {
         "dataset": DATASET,
         "protocol": protocol.to_json(),
         "training_episodes": episodes,
         "rows": {title: {s: asdict(c) for s, c in zip(SETTINGS, cells, strict=True)} for title, cells in rows.items()},
-        "report": str(out / "report.html"),
+        "report": str(page),
         "wall_seconds": round(seconds, 1),
     }
     write_json(out / "demo.json", result)
-    messages.print(f"Took {seconds:.0f} s. Report: {out / 'report.html'}", highlight=False)
+    messages.print(f"Took {seconds:.0f} s. Report: {page}", highlight=False)
     return result
 
 
@@ -182,22 +180,26 @@ def _evaluate(
         notes[method.title] = METHODS[model.method].title + (", with distractors" if model.distractors else "")
 
 
-def _episode_picture(folder: Path, test: ImageSet, ratio: float, seed: int) -> list[str]:
-    _, learner, _ = load_run(folder)
-    split = split_labelled(test.labels, test.class_names, ratio, seed)
-    spec = EpisodeSpec(ways=5, shots=1, queries=1, unlabelled=min(len(group) for group in split.unlabelled))
-    index = EpisodeSampler(split, spec, seed).batch(0, 1)
-    episode = index.map_images(lambda rows: embed(learner.backbone, test.images[rows.numpy()]))
-    one = type(episode)(**{name: value[0] for name, value in vars(episode).items()})
-    names = [test.class_names[test.labels[first]].title() for first in index.support[0, :, 0].tolist()]
-    spaces = figures.tac_spaces(learner.method, one, (1, 4))  # type: ignore[arg-type]
-    figure = figures.tsne(spaces, one.unlabelled_labels, names, seed)
-    picture = report.picture(figure, "t-SNE of one episode", folder.parent / "episode.png")
-    text = (
+def _table(rows: dict[str, list[Accuracy]], notes: dict[str, str]) -> list[list[Entry | str]]:
+    """Methods down, settings across; the last column says how each was trained."""
+    ranked = [ranks([cells[column].mean for cells in rows.values()]) for column in range(len(SETTINGS))]
+    lines: list[list[Entry | str]] = []
+    for line, (title, cells) in enumerate(rows.items()):
+        entries = [
+            Entry(str(cell), f"{cell.iterations} it." if len(cell.by_iteration) > 1 else "", ranked[column][line])
+            for column, cell in enumerate(cells)
+        ]
+        lines.append([title, *entries, notes[title]])
+    return lines
+
+
+def _episode_picture(report: Report, folder: Path, test: ImageSet, ratio: float, seed: int) -> None:
+    points, spec = first_episode(folder, test, ratio, seed, shots=1, unlabelled=None, steps=(1, 4))
+    report.picture(figures.tsne(points), "t-SNE of one episode", "episode", points)
+    report.paragraph(
         f"The first test episode of seed {seed}: 1 labelled and {spec.unlabelled} unlabelled images of each class, by "
         "t-SNE. Coloured points lie in their own class's cluster (how many is written beside), grey ones in another's."
     )
-    return [picture, report.paragraph(text)]
 
 
 def _print(rows: dict[str, list[Accuracy]], episodes: int, console: Console) -> None:

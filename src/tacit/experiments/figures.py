@@ -1,8 +1,10 @@
-"""Pictures of what the methods do."""
+"""Pictures of what the methods do, drawn from rows of plain values: what is in the picture can also be kept as CSV."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,27 +18,72 @@ from ..episode import Episode
 from ..evaluation import Accuracy
 from ..methods.tapnet import TapNet
 
-COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00")  # told apart by colour-blind readers too
+Row = dict[str, Any]  # of a CSV file
+
+COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#000000")  # told apart by colour-blind readers too
 MARKERS = "os^D"  # the next one when the colours have run out
 GREY = "#b8b8b8"
 
 
-def accuracy_by_iteration(panels: dict[str, dict[str, Accuracy]]) -> Figure:
+def iteration_rows(setting: str, method: str, accuracy: Accuracy) -> list[Row]:
+    """Accuracy after 0, 1, ... refinements."""
+    return [
+        {"setting": setting, "method": method, "refinements": step, "accuracy": mean, "interval": interval}
+        for step, (mean, interval) in enumerate(zip(accuracy.by_iteration, accuracy.intervals, strict=True))
+    ]
+
+
+def accuracy_by_iteration(rows: Sequence[Row]) -> Figure:
     """Accuracy against the number of refinements: one panel per setting, one line per method."""
-    figure = Figure(figsize=(4.6 * len(panels), 3.6), layout="constrained")
-    axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    for axis, (setting, lines) in zip(axes, panels.items(), strict=True):
-        for index, (title, accuracy) in enumerate(lines.items()):
+    return _panels(rows, "setting", "refinements", "refinements with the unlabelled images")
+
+
+def accuracy_by_share(rows: Sequence[Row]) -> Figure:
+    """Accuracy against the share of distractors: one panel per number of shots, one line per method."""
+    return _panels(rows, "setting", "share", "distractors among the unlabelled images (%)")
+
+
+def _panels(rows: Sequence[Row], panel: str, x: str, label: str) -> Figure:
+    """Accuracy with its intervals against ``x``; a method with one value only is a level to compare with."""
+    titles = list(dict.fromkeys(row[panel] for row in rows))
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    figure = Figure(figsize=(max(5.5, 4.6 * len(titles)), 3.8), layout="constrained")
+    axes = figure.subplots(1, len(titles), sharey=x == "refinements", squeeze=False)[0]
+    for axis, title in zip(axes, titles, strict=True):
+        for index, method in enumerate(methods):
+            line = [row for row in rows if row[panel] == title and row["method"] == method]
             colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index // len(COLOURS) % len(MARKERS)]
-            steps = np.arange(len(accuracy.by_iteration))
-            if len(steps) == 1:  # no refinements: a level to compare with
-                axis.axhline(accuracy.mean, color=colour, linestyle="--", linewidth=1.2, label=title)
-                continue
-            axis.errorbar(steps, accuracy.by_iteration, accuracy.intervals, color=colour, marker=marker, markersize=4,
-                          linewidth=1.5, capsize=2, label=title)  # fmt: skip
-        axis.set(title=setting, xlabel="refinements with the unlabelled images")
+            values = [row["accuracy"] for row in line]
+            if len(line) == 1:
+                axis.axhline(values[0], color=colour, linestyle="--", linewidth=1.2, label=method)
+            elif line:
+                bars = [row["interval"] or 0.0 for row in line]
+                axis.errorbar([row[x] for row in line], values, bars, color=colour, marker=marker, markersize=4,
+                              linewidth=1.5, capsize=2, label=method)  # fmt: skip
+        axis.set(title=title, xlabel=label)
         axis.grid(alpha=0.25)
+        if x == "refinements":
+            axis.xaxis.get_major_locator().set_params(integer=True)
     axes[0].set_ylabel("accuracy (%), bars: 95 %")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=8)
+    return figure
+
+
+def entropy(rows: Sequence[Row]) -> Figure:
+    """Accuracy and cross-entropy of the soft labels against refinements, one line per space of clustering."""
+    figure = Figure(figsize=(9.2, 3.6), layout="constrained")
+    axes = figure.subplots(1, 2)
+    names = {"accuracy": "accuracy of the queries (%)", "cross_entropy": "cross-entropy of the soft labels (nats)"}
+    for axis, (value, label) in zip(axes, names.items(), strict=True):
+        for index, space in enumerate(dict.fromkeys(row["clustering"] for row in rows)):
+            line = [row for row in rows if row["clustering"] == space]
+            bars = [row[f"{value}_interval"] or 0.0 for row in line]
+            axis.errorbar([row["refinements"] for row in line], [row[value] for row in line], bars,
+                          color=COLOURS[index], marker=MARKERS[index], markersize=4, linewidth=1.5, capsize=2,
+                          label=f"clustering {space}")  # fmt: skip
+        axis.set(xlabel="refinements with the unlabelled images", ylabel=label)
+        axis.xaxis.get_major_locator().set_params(integer=True)
+        axis.grid(alpha=0.25)
     axes[0].legend(frameon=False, fontsize=8)
     return figure
 
@@ -72,29 +119,45 @@ def tac_spaces(method: TapNet, episode: Episode, iterations: tuple[int, ...]) ->
     return spaces
 
 
-def tsne(spaces: list[Space], labels: Tensor, names: list[str], seed: int) -> Figure:
-    """t-SNE of each space: rightly clustered points in their class's colour with the count beside, wrong ones grey."""
-    figure = Figure(figsize=(4.2 * len(spaces), 4.4), layout="constrained")
-    axes = figure.subplots(1, len(spaces), squeeze=False)[0]
-    for axis, space in zip(axes, spaces, strict=True):
-        _tsne_panel(axis, space, labels, seed)
-    entries = zip(COLOURS, names, strict=False)
-    handles = [axes[0].scatter([], [], s=25, color=colour, label=name) for colour, name in entries]
+def tsne_rows(spaces: list[Space], labels: Tensor, names: list[str], seed: int) -> list[Row]:
+    """t-SNE of each space: a row per unlabelled point, with its class and that of its cluster."""
+    rows = []
+    for space in spaces:
+        embedding = TSNE(init="pca", perplexity=min(30, (len(labels) - 1) / 3), random_state=seed)
+        flat = embedding.fit_transform(space.points.cpu().numpy())
+        for (x, y), truth, found in zip(flat.tolist(), labels.tolist(), space.assigned.tolist(), strict=True):
+            rows.append({"space": space.title, "x": x, "y": y, "class": names[truth], "cluster": names[found]})
+    return rows
+
+
+def tsne(rows: Sequence[Row]) -> Figure:
+    """Each space: rightly clustered points in their class's colour with the count beside, wrong ones grey."""
+    titles = list(dict.fromkeys(row["space"] for row in rows))
+    names = list(dict.fromkeys(row["class"] for row in rows))
+    colours = {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(names)}
+    across = min(3, len(titles))
+    down = -(-len(titles) // across)
+    figure = Figure(figsize=(4.2 * across, 4.2 * down + 0.3), layout="constrained")
+    axes = figure.subplots(down, across, squeeze=False).ravel()
+    for axis in axes[len(titles) :]:
+        axis.set_axis_off()
+    for axis, title in zip(axes, titles, strict=False):
+        _tsne_panel(axis, title, [row for row in rows if row["space"] == title], colours)
+    handles = [axes[0].scatter([], [], s=25, color=colour, label=name) for name, colour in colours.items()]
     handles.append(axes[0].scatter([], [], s=25, color=GREY, label="in the wrong cluster"))
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
     return figure
 
 
-def _tsne_panel(axis: Axes, space: Space, labels: Tensor, seed: int) -> None:
-    embedding = TSNE(init="pca", perplexity=min(30, (len(labels) - 1) / 3), random_state=seed)
-    flat = embedding.fit_transform(space.points.cpu().numpy())
-    right = (space.assigned == labels).cpu().numpy()
-    truth = labels.cpu().numpy()
+def _tsne_panel(axis: Axes, title: str, rows: list[Row], colours: dict[str, str]) -> None:
+    flat = np.array([(row["x"], row["y"]) for row in rows])
+    truth = np.array([row["class"] for row in rows])
+    right = truth == np.array([row["cluster"] for row in rows])
     axis.scatter(flat[~right, 0], flat[~right, 1], s=14, color=GREY, linewidths=0)
-    for index in np.unique(truth):
-        mine = right & (truth == index)
-        axis.scatter(flat[mine, 0], flat[mine, 1], s=14, color=COLOURS[index % len(COLOURS)], linewidths=0)
+    for name, colour in colours.items():
+        mine = right & (truth == name)
+        axis.scatter(flat[mine, 0], flat[mine, 1], s=14, color=colour, linewidths=0)
         if mine.any():
             axis.annotate(str(mine.sum()), np.median(flat[mine], axis=0), fontsize=13, fontweight="bold", ha="center",
                           bbox={"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 1})  # fmt: skip
-    axis.set(title=f"{space.title}: {right.sum()} of {len(right)} right", xticks=[], yticks=[])
+    axis.set(title=f"{title}: {right.sum()} of {len(right)} right", xticks=[], yticks=[])

@@ -1,14 +1,13 @@
 """Grids of independent runs: many trainings and their evaluations, in processes of this machine or on a Ray cluster.
 
-A cell is plain data, and everything that it leaves behind is in files: its run folder, which training can resume, and
-``cell.json``, which is written last. So a worker may die at any moment. What is finished is on disk and is skipped; the
-rest is handed out again, and a half-trained run goes on to the weights that it would have had.
+A cell (:mod:`.cell`) is plain data, and all that it leaves behind is in files: its run folder, which training can
+resume, and ``cell.json``. So a worker may die at any moment. What is finished is on disk and is skipped; the rest is
+handed out again, and a half-trained run goes on to the weights that it would have had.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import signal
@@ -20,78 +19,29 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import joblib
-import numpy as np
 import torch
 from filelock import FileLock, Timeout
-from scipy.special import stdtrit
 
 from ..checkpoint import read_json, write_json
 from ..datasets import SPLITS
 from ..datasets.base import Bar, no_bar
 from ..errors import Interrupted, TacitError
-from ..evaluation import Protocol, evaluate_run
+from ..evaluation import Embedded, evaluate_run
 from ..machine import keep_memory
 from ..progress import messages
-from ..run import RunConfig, load_images, read_config
+from ..run import RunConfig, load_images
 from ..training import stop_requests, train
+from .cell import Cell, Outcome, finished, measured, worked, write_measured
 
 ENGINES = ("local", "ray")
-RESULT = "cell.json"
 RETRIES = 2  # how often a cell whose worker was killed is tried again
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # a folder on every system, and no way out of the grid's
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One training and what is measured with its weights.
-
-    Attributes:
-        name: of its run folder; no other cell of the grid has it.
-        config: the training.
-        protocols: what is measured.
-        methods: the weights are evaluated as each of these, as ``tapnet-semi`` can be with a run of ``tapnet``; as the
-            method of the training if there are none.
-        iterations: refinements; None chooses them on the validation classes.
-    """
-
-    name: str
-    config: RunConfig
-    protocols: tuple[Protocol, ...]
-    methods: tuple[str, ...] = ()
-    iterations: int | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "config": self.config.to_json(),
-            "protocols": [protocol.to_json() for protocol in self.protocols],
-            "methods": list(self.methods),
-            "iterations": self.iterations,
-        }
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of a cell.
-
-    Attributes:
-        name: of the cell.
-        results: one per method and protocol, as `evaluate_run` gives them; None for a cell that failed.
-        skipped: whether it was finished before.
-        reason: why it failed, in one sentence.
-        traceback: of a failure that nobody foresaw.
-    """
-
-    name: str
-    results: list[dict[str, Any]] | None = None
-    skipped: bool = False
-    reason: str | None = None
-    traceback: str | None = None
 
 
 Report = Callable[[Outcome], None]  # called for each cell as it ends
@@ -159,48 +109,6 @@ def run_grid(
                 "to go on, run the same command again"
             )
     return [outcomes[cell.name] for cell in cells]
-
-
-def finished(cell: Cell, folder: Path) -> list[dict[str, Any]] | None:
-    """The results of a cell that is done; None if it is not; an error if the folder is that of another cell."""
-    run = folder / cell.name
-    if (run / "config.json").exists() and (differences := read_config(run).differences(cell.config)):
-        raise TacitError(f"{run} holds another run, which differs in {differences[0]}: choose another --out")
-    if not (run / RESULT).exists():
-        return None
-    content = read_json(run / RESULT)
-    try:
-        settings, results = content["settings"], content["results"]
-        wanted = json.loads(json.dumps(cell.to_json()))
-        # The training is compared above; its files may have moved.
-        different = [name for name in wanted if name != "config" and settings[name] != wanted[name]]
-    except (KeyError, TypeError) as error:
-        raise TacitError(f"{run / RESULT} is not the result of a cell: remove it to evaluate the run again") from error
-    if different:
-        raise TacitError(
-            f"{run} was evaluated with other {different[0]}: choose another --out, or remove {run / RESULT} to "
-            "evaluate it again"
-        )
-    return list(results)
-
-
-def mean_over_seeds(results: Sequence[dict[str, Any]]) -> tuple[float | None, float | None]:
-    """Mean accuracy of cells that differ in their seed only, and its 95 % interval; None for what is not known.
-
-    Over several seeds the interval is Student's t of their means, which sees the luck of the training as well; for one
-    it is that over the episodes.
-
-    >>> mean_over_seeds([{"mean": 70.0, "interval": 0.1}])
-    (70.0, 0.1)
-    >>> mean, interval = mean_over_seeds([{"mean": m, "interval": 0.1} for m in (69.0, 70.0, 71.0)])
-    >>> f"{mean} ± {interval:.2f}"
-    '70.0 ± 2.48'
-    """
-    if len(results) < 2:
-        return (results[0]["mean"], results[0]["interval"]) if results else (None, None)
-    means = np.array([result["mean"] for result in results])
-    half = stdtrit(len(means) - 1, 0.975) * means.std(ddof=1) / math.sqrt(len(means))
-    return float(means.mean()), float(half)
 
 
 def _check(cells: Sequence[Cell], engine: str, jobs: int | None, threads: int) -> None:
@@ -432,15 +340,17 @@ def _train_and_evaluate(cell: Cell, run: Path, session: Path, threads: int, devi
         return lambda done: _check_stop(session)
 
     train(cell.config, run, train_images, validation_images, resume=True, accelerator=device, observe=observe)
-    results = [
-        evaluate_run(run, protocol, method=method, iterations=cell.iterations, device=device, bar=tick)
-        for method in cell.methods or (cell.config.method,)
-        for protocol in cell.protocols
-    ]
-    seconds = round(time.perf_counter() - started, 3)
-    write_json(
-        run / RESULT, {"settings": cell.to_json(), "results": results, "threads": threads, "wall_seconds": seconds}
-    )
+    known, embedded, before = measured(run), Embedded(), worked(run)
+    for wanted in cell.measurements:
+        if wanted.key() not in known:
+            known[wanted.key()] = evaluate_run(
+                run, wanted.protocol, method=wanted.method, iterations=wanted.iterations, device=device, bar=tick,
+                embedded=embedded,
+            )  # fmt: skip
+            seconds = before + time.perf_counter() - started
+            write_measured(run, cell, known, threads, round(seconds, 3))
+    results = finished(cell, run.parent)
+    assert results is not None
     return results
 
 

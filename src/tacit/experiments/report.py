@@ -1,84 +1,160 @@
-"""One self-contained HTML page: tables, pictures, and where every number comes from."""
+"""A report, twice: one self-contained HTML page, and Markdown beside its pictures; every picture with its numbers."""
 
 from __future__ import annotations
 
 import base64
+import csv
+import io
 import os
 import platform
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from html import escape
-from io import BytesIO
 from pathlib import Path
 
 import torch
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from .. import __version__
 from ..checkpoint import write_atomic
-from ..evaluation import Accuracy
+from .figures import Row
 
 _STYLE = """
 :root { color-scheme: light; }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 66rem; margin: 2rem auto; padding: 0 1rem; color: #1a1a1a; }
-h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.2rem; }
-table { border-collapse: collapse; } th, td { padding: .35rem 1rem .35rem 0; text-align: left; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; color: #1a1a1a; }
+h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.2rem; } .wide { overflow-x: auto; }
+table { border-collapse: collapse; } th, td { padding: .35rem 1rem .35rem 0; text-align: left; vertical-align: top; }
 th { border-bottom: 2px solid #1a1a1a; } td { border-bottom: 1px solid #ddd; font-variant-numeric: tabular-nums; }
-td.best { font-weight: 700; } img { max-width: 100%; height: auto; } .note { color: #555; font-size: .92rem; }
+.best { font-weight: 700; } .second { text-decoration: underline; } img { max-width: 100%; height: auto; }
+.note { color: #555; font-size: .92rem; } small { color: #555; display: block; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem; font-size: .92rem; } dt { color: #555; }
 dd { margin: 0; overflow-wrap: anywhere; }
 """
 
 
-def page(title: str, sections: list[str]) -> str:
-    """The whole page; sections are HTML."""
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head>'
-        f"<body><h1>{escape(title)}</h1>\n" + "\n".join(sections) + "</body></html>\n"
-    )
+@dataclass(frozen=True)
+class Entry:
+    """What stands in a table's cell: a value, a smaller note under it, and its rank: ``best``, ``second`` or none."""
+
+    text: str
+    note: str = ""
+    rank: str = ""
 
 
-def section(title: str, *parts: str) -> str:
-    return f"<h2>{escape(title)}</h2>\n" + "\n".join(parts)
+class Report:
+    """Sections one after another, kept as HTML and as Markdown; pictures go to files as they are added."""
+
+    def __init__(self, title: str, folder: Path) -> None:
+        self.title, self.folder = title, folder
+        self._html: list[str] = []
+        self._markdown: list[str] = [f"# {title}"]
+
+    def section(self, title: str) -> None:
+        self._html.append(f"<h2>{escape(title)}</h2>")
+        self._markdown.append(f"## {title}")
+
+    def paragraph(self, text: str) -> None:
+        self._html.append(f'<p class="note">{escape(text)}</p>')
+        self._markdown.append(text)
+
+    def table(self, header: Sequence[str], lines: Sequence[Sequence[Entry | str]]) -> None:
+        entries = [[Entry(cell) if isinstance(cell, str) else cell for cell in line] for line in lines]
+        head = "".join(f"<th>{escape(name)}</th>" for name in header)
+        body = "\n".join("<tr>" + "".join(map(_td, line)) + "</tr>" for line in entries)
+        self._html.append(
+            f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table></div>'
+        )
+        rows = [list(header), ["---"] * len(header), *([_markdown_cell(cell) for cell in line] for line in entries)]
+        self._markdown.append("\n".join(f"| {' | '.join(row)} |" for row in rows))
+
+    def picture(self, figure: Figure, description: str, name: str, rows: Sequence[Row]) -> None:
+        """The figure in the page, and ``name`` as PNG, SVG and the CSV that it was drawn from."""
+        png, svg = io.BytesIO(), io.BytesIO()
+        figure.savefig(png, format="png", dpi=130)
+        with rc_context({"svg.hashsalt": name}):  # the same picture is the same file
+            figure.savefig(svg, format="svg", metadata={"Date": None})
+        for kind, content in {"png": png.getvalue(), "svg": svg.getvalue(), "csv": csv_bytes(rows)}.items():
+            write_atomic(self.folder / f"{name}.{kind}", content)
+        source = base64.b64encode(png.getvalue()).decode()
+        self._html.append(f'<img alt="{escape(description)}" src="data:image/png;base64,{source}">')
+        self._markdown.append(f"![{description}]({name}.png)")
+
+    def facts(self, facts: dict[str, str]) -> None:
+        entries = (f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts.items())
+        self._html.append("<dl>" + "".join(entries) + "</dl>")
+        self._markdown.append("\n".join(f"- {name}: {value}" for name, value in facts.items()))
+
+    def write(self) -> Path:
+        """``report.html`` and ``report.md``; gives the page."""
+        page = (
+            f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(self.title)}</title>'
+            f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head>'
+            f"<body><h1>{escape(self.title)}</h1>\n" + "\n".join(self._html) + "</body></html>\n"
+        )
+        write_atomic(self.folder / "report.html", page.encode())
+        write_atomic(self.folder / "report.md", ("\n\n".join(self._markdown) + "\n").encode())
+        return self.folder / "report.html"
 
 
-def paragraph(text: str) -> str:
-    return f'<p class="note">{escape(text)}</p>'
+def _td(entry: Entry) -> str:
+    note = f"<small>{escape(entry.note)}</small>" if entry.note else ""
+    return f'<td><span class="{entry.rank}">{escape(entry.text)}</span>{note}</td>'
 
 
-def accuracy_table(columns: list[str], rows: dict[str, list[Accuracy]], notes: dict[str, str]) -> str:
-    """Methods down, settings across; the best of each column is bold. ``notes`` says how each was trained."""
-    best = [max(rows.values(), key=lambda cells: cells[index].mean)[index].mean for index in range(len(columns))]
-    head = "".join(f"<th>{escape(name)}</th>" for name in ["method", *columns, "trained as"])
-    body = ""
-    for title, cells in rows.items():
-        body += f"<tr><td>{escape(title)}</td>"
-        for cell, top in zip(cells, best, strict=True):
-            steps = f" <small>({cell.iterations} it.)</small>" if len(cell.by_iteration) > 1 else ""
-            body += f'<td class="{"best" if cell.mean == top else ""}">{cell}{steps}</td>'
-        body += f"<td>{escape(notes[title])}</td></tr>\n"
-    return f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table>"
+def _markdown_cell(entry: Entry) -> str:
+    mark = {"best": "**", "second": "_"}.get(entry.rank, "")
+    return f"{mark}{entry.text}{mark}" + (f"<br>{entry.note}" if entry.note else "")
 
 
-def picture(figure: Figure, description: str, file: Path) -> str:
-    """The figure inside the page, as PNG; also kept as a file."""
-    buffer = BytesIO()
-    figure.savefig(buffer, format="png", dpi=130)
-    write_atomic(file, buffer.getvalue())
-    content = base64.b64encode(buffer.getvalue()).decode()
-    return f'<img alt="{escape(description)}" src="data:image/png;base64,{content}">'
+def csv_bytes(rows: Sequence[Row]) -> bytes:
+    """Rows with the same keys as a CSV file."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().encode()
 
 
-def provenance(command: str, facts: dict[str, str]) -> str:
+def ranks(values: Sequence[float | None]) -> list[str]:
+    """Which of a column's values are the best and the second best.
+
+    >>> ranks([70.0, None, 72.0, 71.0])
+    ['', '', 'best', 'second']
+    """
+    order = sorted({value for value in values if value is not None}, reverse=True)
+    names = dict(zip(order, ("best", "second"), strict=False))
+    return ["" if value is None else names.get(value, "") for value in values]
+
+
+def provenance(command: str, facts: dict[str, str]) -> dict[str, str]:
     """Version, command, machine and whatever else makes a number repeatable."""
-    facts = {
+    return {
         "command": command,
         "tacit": __version__,
+        "revision": _revision(),
         "torch": torch.__version__,
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} processors",
         "made": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         **facts,
     }
-    entries = (f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts.items())
-    return "<dl>" + "".join(entries) + "</dl>"
+
+
+def _revision() -> str:
+    """The commit that this code is of, if it runs from a checkout."""
+    here = Path(__file__).parent
+    try:
+        found = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=12"],
+            cwd=here, capture_output=True, text=True, timeout=10, check=True,
+        )  # fmt: skip
+        tracked = subprocess.run(
+            ["git", "ls-files", "--error-unmatch", Path(__file__).name],
+            cwd=here, capture_output=True, timeout=10, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return found.stdout.strip() if tracked.returncode == 0 else "unknown"  # installed into somebody else's repository

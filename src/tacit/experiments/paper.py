@@ -1,0 +1,198 @@
+"""The experiments of the paper as plain data: systems, tables, recipes, budgets and published figures.
+
+Seo, Yoon and Moon, "Task-Adaptive Clustering for Semi-Supervised Few-Shot Classification", 2020. Nothing is computed
+here; :mod:`.reproduce` turns these into trainings and measurements.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..sampling import EpisodeSpec
+
+Column = tuple[int, bool]  # shots, and whether there are distractors
+
+
+@dataclass(frozen=True)
+class System:
+    """A line of a table.
+
+    Attributes:
+        title: as printed; the key of the published figures.
+        method: evaluated as.
+        trained_as: method of the training, if another.
+        ways: classes of a training episode; None for the recipe's. Fewer make a second reading of the same system.
+        iterations: refinements; None for the best on the validation classes.
+    """
+
+    title: str
+    method: str
+    trained_as: str | None = None
+    ways: int | None = None
+    iterations: int | None = None
+
+    @property
+    def training(self) -> str:
+        return self.trained_as or self.method
+
+    @property
+    def line(self) -> str:
+        """The title with what sets this reading apart."""
+        return self.title + (f", {self.ways}-way training" if self.ways else "")
+
+
+PUBLISHED_WAYS = 5  # Ren et al. train with as many classes as they test with; TapNet with 20
+
+SYSTEMS = (
+    System("PN", "pn"),
+    System("PN + Semi-Sup. Inference", "soft-kmeans", trained_as="pn"),
+    System("Soft k-Means", "soft-kmeans"),
+    System("Soft k-Means + Cluster", "soft-kmeans-cluster"),
+    System("Masked Soft k-Means", "masked-soft-kmeans"),
+    System("TPN", "tpn"),
+    System("RN", "relation"),
+    System("MetaGAN + RN", "metagan"),
+    System("IMP", "imp"),
+    System("TapNet", "tapnet"),
+    System("TapNet + Semi-Sup. Inference", "tapnet-semi", trained_as="tapnet"),
+    System("TAC", "tac"),
+    System("TACdap", "tacdap"),
+)
+AS_PUBLISHED = tuple(
+    System(system.title, system.method, system.trained_as, ways=PUBLISHED_WAYS) for system in SYSTEMS[:5]
+)
+ABLATION = (
+    System("TapNet + Soft-clustering", "tapnet-soft-clustering"),
+    System("TAC with 1 iteration", "tac", iterations=1),
+    System("TAC", "tac"),
+)
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """One table: its lines, and whether it has columns with distractors."""
+
+    title: str
+    systems: tuple[System, ...]
+    distractors: tuple[bool, ...] = (False, True)
+
+
+TABLES = {
+    "table1": TableSpec("Accuracy of all systems, with and without distractors", (*AS_PUBLISHED, *SYSTEMS)),
+    "table2": TableSpec("Accuracy of all systems, with and without distractors", (*AS_PUBLISHED, *SYSTEMS)),
+    "table3": TableSpec("Where to cluster, and how often", ABLATION, distractors=(False,)),
+}
+FIGURES = ("tsne", "iterations", "entropy", "distractors")
+# Lines of the figure over the share of distractors; the first uses labelled images only.
+UNDER_DISTRACTORS = ("pn", "soft-kmeans", "soft-kmeans-cluster", "tapnet", "tac", "tacdap")
+SHARES = (0.0, 0.2, 0.4, 0.6, 0.8)
+
+
+TRAIN = EpisodeSpec(ways=20, queries=8, unlabelled=5)  # as TapNet's public code, but for the unlabelled images
+TEST = EpisodeSpec(ways=5, queries=15, unlabelled=20)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How models are trained and tested on a data set; the same for every budget.
+
+    Attributes:
+        train, test: what an episode holds; shots and distractors are those of the column.
+        shots: for which there are columns.
+        learning_rate, weight_decay: of Adam.
+        average_pool: on top of the backbone.
+        options: of methods, by name; what is not said is the method's default.
+    """
+
+    train: EpisodeSpec = TRAIN
+    test: EpisodeSpec = TEST
+    shots: tuple[int, ...] = (1, 5)
+    learning_rate: float = 1e-3
+    weight_decay: float = 5e-4
+    average_pool: bool = False
+    options: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+RECIPES = {
+    "tiered-imagenet": Recipe(weight_decay=0.0, average_pool=True),
+    # Two labelled drawings of each character: one to learn from, one to ask for.
+    "omniglot": Recipe(
+        train=EpisodeSpec(ways=20, queries=1, unlabelled=5),
+        test=EpisodeSpec(ways=5, queries=1, unlabelled=5),
+        shots=(1,),
+        weight_decay=5e-5,
+    ),
+}
+
+
+def recipe_for(dataset: str) -> Recipe:
+    """The recipe of a data set; that of miniImageNet for one's own images."""
+    return RECIPES.get(dataset, Recipe())
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How long to train and how often to test; nothing else changes between budgets."""
+
+    episodes: int
+    splits: int
+    test_episodes: int
+
+
+BUDGETS = {
+    "paper": Budget(episodes=50_000, splits=10, test_episodes=3000),
+    "day": Budget(episodes=4_000, splits=10, test_episodes=3000),
+    "hour": Budget(episodes=400, splits=10, test_episodes=300),
+    "minutes": Budget(episodes=60, splits=2, test_episodes=100),
+}
+
+Figures = dict[str, dict[Column, float]]  # by title of the system
+_FOUR: tuple[Column, ...] = ((1, False), (5, False), (1, True), (5, True))
+
+
+def _published(columns: tuple[Column, ...], lines: dict[str, tuple[float | None, ...]]) -> Figures:
+    return {
+        title: {column: value for column, value in zip(columns, values, strict=True) if value is not None}
+        for title, values in lines.items()
+    }
+
+
+# 5-way accuracies in percent. miniImageNet and tieredImageNet: Tables 1 to 3 of the paper. Omniglot: Ren et al. 2018.
+PUBLISHED: dict[str, Figures] = {
+    "mini-imagenet": _published(_FOUR, {
+        "PN": (43.61, 59.08, 43.61, 59.08),
+        "Soft k-Means": (50.09, 64.59, 48.70, 63.55),
+        "Soft k-Means + Cluster": (49.03, 63.08, 48.86, 61.27),
+        "Masked Soft k-Means": (50.41, 64.39, 49.04, 62.96),
+        "TPN": (52.78, 66.42, 50.43, 64.95),
+        "MetaGAN + RN": (50.35, 64.43, None, None),
+        "IMP": (None, None, 49.2, 64.7),  # with 5 unlabelled images a class in evaluation
+        "TapNet": (49.58, 66.86, 49.58, 66.86),
+        "TapNet + Semi-Sup. Inference": (53.19, 69.53, 50.53, 66.93),
+        "TapNet + Soft-clustering": (52.82, 68.76, None, None),
+        "TAC with 1 iteration": (53.63, 68.70, None, None),
+        "TAC": (55.50, 69.21, 50.95, 66.39),
+        "TACdap": (52.60, 69.05, 51.56, 67.75),
+    }),
+    "tiered-imagenet": _published(_FOUR, {
+        "PN": (46.52, 66.15, 46.52, 66.15),
+        "Soft k-Means": (51.52, 70.25, 49.88, 68.32),
+        "Soft k-Means + Cluster": (51.85, 69.42, 51.36, 67.56),
+        "Masked Soft k-Means": (52.39, 69.88, 51.38, 69.08),
+        "TPN": (55.74, 71.01, 53.45, 69.93),
+        "TapNet": (51.84, 69.14, 51.84, 69.14),
+        "TapNet + Semi-Sup. Inference": (55.66, 71.54, 51.84, 69.05),
+        "TapNet + Soft-clustering": (54.18, 71.84, None, None),
+        "TAC with 1 iteration": (55.20, 71.80, None, None),
+        "TAC": (58.46, 72.05, 54.80, 69.35),  # 58.48 in Table 3
+        "TACdap": (56.06, 71.37, 53.67, 70.72),
+    }),
+    "omniglot": _published(((1, False), (1, True)), {
+        "PN": (94.62, 94.62),
+        "PN + Semi-Sup. Inference": (97.45, 95.08),
+        "Soft k-Means": (97.25, 95.01),
+        "Soft k-Means + Cluster": (97.68, 97.17),
+        "Masked Soft k-Means": (97.52, 97.30),
+    }),
+}  # fmt: skip
