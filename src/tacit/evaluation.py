@@ -32,7 +32,7 @@ from .sampling import EpisodeSampler, EpisodeSpec, split_labelled
 
 Tick = Callable[[float], None]  # called with how many more are done
 MOST_ITERATIONS = 5  # refinements tried when their number is chosen on validation classes ...
-CHOICE_EPISODES = 600  # ... over so many episodes
+CHOICE_EPISODES = 600  # ... over so many episodes, or as many as are tested, if that is less
 # Of the vectors of the episodes that a core computes together: fewer wait for Python, more for memory.
 BATCH_BYTES = 36 << 20
 BLOCK = 64  # episodes that are drawn together, about
@@ -256,7 +256,8 @@ def summarise(tables: list[NDArray[np.float64]], iterations: int) -> Accuracy:
 
 def choose_iterations(method: Method, vectors: Tensor, images: ImageSet, protocol: Protocol) -> int:
     """The number of refinements, from 1 to 5, that is best on validation classes; 0 for a method that has none."""
-    choice = evaluate(method, vectors, images, replace(protocol, splits=1, episodes=CHOICE_EPISODES), MOST_ITERATIONS)
+    episodes = min(CHOICE_EPISODES, protocol.splits * protocol.episodes)
+    choice = evaluate(method, vectors, images, replace(protocol, splits=1, episodes=episodes), MOST_ITERATIONS)
     return best_iterations(choice.by_iteration)
 
 
@@ -333,7 +334,7 @@ def evaluate_run(
         validation = load_images(config, "val", strict=strict, bar=tick)
         found = embedded.vectors(learner.backbone, validation, tick)
         iterations = choose_iterations(learner.method, found, validation, protocol)
-        chosen_on = f"validation classes, {CHOICE_EPISODES} episodes"
+        chosen_on = "validation classes"
     test = load_images(config, "test", strict=strict, bar=tick)
     if dataset in (None, trained_on) and (seen := set(read_classes(folder)) & set(test.class_names)):
         raise TacitError(
