@@ -153,7 +153,8 @@ def columns(setting: Setting, table: TableSpec) -> list[Column]:
 
 def systems(setting: Setting, table: TableSpec) -> list[System]:
     """The lines of a table that are wanted."""
-    found = [s for s in table.systems if setting.methods is None or s.method in setting.methods]
+    lines = table.lines(setting.recipe.train.ways)
+    found = [s for s in lines if setting.methods is None or s.method in setting.methods]
     if not found:
         raise TacitError(f"the table has no line of {', '.join(setting.methods or ())}")
     return found
