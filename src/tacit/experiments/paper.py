@@ -140,6 +140,7 @@ RECIPES = {
         test=EpisodeSpec(ways=5, queries=1, unlabelled=5),
         shots=(1,),
         weight_decay=5e-5,
+        options={},
     ),
 }
 
