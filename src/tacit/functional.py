@@ -17,11 +17,14 @@ O(N D) per point, and no D x D matrix or full SVD is ever formed.
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from ._linalg import gram_suffices, inverse_roots, thin_svd
 from .errors import TacitError
 
 STRETCH = 1 << 20  # numbers of unlabelled points that are looked at together: 4 MiB, at home in the cache
@@ -95,7 +98,7 @@ def null_basis(errors: Tensor) -> Tensor:
                 [0.]])
     """
     with torch.no_grad():
-        basis, weights = _thin_svd(errors.detach())
+        basis, weights = thin_svd(errors.detach())
     if not errors.requires_grad:
         return basis
     # Q = E^T W with W = V / sigma. Moving E moves the span only by what leaves it: dQ = (I - Q Q^T) dE^T W, the rest is
@@ -130,8 +133,7 @@ def projected_logits(points: Tensor, targets: Tensor, basis: Tensor | None) -> T
 
     The constant cancels in a softmax and in an argmax over targets.
     """
-    slopes, offsets = _plane(targets, basis)
-    return (slopes @ points.mT - offsets).mT
+    return _heights(_plane(targets, basis), points).mT
 
 
 def soft_labels(unlabelled: Tensor, centroids: Tensor, basis: Tensor | None, scale: float | Tensor = 1.0) -> Tensor:
@@ -169,6 +171,7 @@ def tac(
     distractor_reference: Tensor | None = None,
     scale: float | Tensor = 1.0,
     *,
+    cosine: bool = False,
     grad_through_projection: bool = True,
     grad_through_soft_labels: bool = True,
     keep_steps: bool = True,
@@ -185,7 +188,8 @@ def tac(
         distractor_reference: (D,), learned; gives TACdap, where one more cluster, which starts at the mean of all
             unlabelled points, takes those that belong to no class. It shapes the clustering space only: queries are
             classified in the space of the N real classes.
-        scale: multiplies the squared distances in the soft labels.
+        scale: multiplies the squared distances in the soft labels, or the cosines.
+        cosine: label the unlabelled points by their cosines with the class means in M instead of by squared distances.
         grad_through_projection: if False, every M is a constant in the backward pass.
         grad_through_soft_labels: if False, the soft labels are constants in the backward pass, except to the distractor
             reference, which has no other way to learn (and none at all if every M is a constant).
@@ -215,28 +219,28 @@ def tac(
     inputs = (labelled, unlabelled, queries, references, distractor)
     learning = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in inputs)
     planes: _Planes | _SpanPlanes
-    if learning or not _SpanPlanes.suits(references):
-        planes = _Planes(references, distractor, grad_through_projection, grad_through_soft_labels)
+    if learning or cosine or not _SpanPlanes.suits(references):
+        planes = _Planes(references, distractor, cosine, grad_through_projection, grad_through_soft_labels)
     else:
         planes = _SpanPlanes(references, distractor)
     means, query_planes, probabilities, history = labelled, [], [], []
     for iteration in range(iterations + 1):
-        query_plane, (slopes, offsets) = planes(means)
+        query_plane, cluster_plane = planes(means)
         query_planes.append(query_plane)
         if keep_steps or iteration == iterations:
             history.append(means)
         if iteration == iterations:
             break
         if learning or keep_steps:
-            soft = torch.softmax(scale * (slopes @ constant(unlabelled).mT - offsets), dim=-2)  # (..., N, U)
+            soft = torch.softmax(scale * _heights(cluster_plane, constant(unlabelled)), dim=-2)  # (..., N, U)
             mass, total = soft.sum(-1, keepdim=True), soft @ unlabelled
             if keep_steps:
                 probabilities.append(soft.mT)
         else:
-            mass, total = _streamed_sums(unlabelled, slopes, offsets, scale)
+            mass, total = _streamed_sums(unlabelled, cluster_plane, scale)
         means = _mean(weight * labelled + total, weight + mass, labelled)
     # Queries last, for all refinements in one product: they are read once.
-    slopes, offsets = (torch.cat(parts, dim=-2) for parts in zip(*query_planes, strict=True))
+    slopes, offsets = (torch.cat(parts, dim=-2) for parts in zip(*(plane[:2] for plane in query_planes), strict=True))
     logits = slopes @ queries.mT - offsets  # (..., (iterations + 1) N, Q)
     none = unlabelled.new_zeros((0, *unlabelled.shape[:-1], labelled.shape[-2]))
     return TacResult(
@@ -246,8 +250,31 @@ def tac(
     )
 
 
-# Slopes (..., T, D) and offsets (..., T, 1) of the logits: that of a point z for a target is slope . z - offset.
-Plane = tuple[Tensor, Tensor]
+class Plane(NamedTuple):
+    """Logits as functions of the point: that of z for a target is slope . z - offset.
+
+    Attributes:
+        slopes: (..., T, D).
+        offsets: (..., T, 1).
+        basis: (..., D, N) if the logits are to be divided by the length of the point in M, as for cosines.
+    """
+
+    slopes: Tensor
+    offsets: Tensor
+    basis: Tensor | None = None
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Plane:
+        basis = None if self.basis is None else function(self.basis)
+        return Plane(function(self.slopes), function(self.offsets), basis)
+
+
+def _heights(plane: Plane, points: Tensor) -> Tensor:
+    """The logits of points (..., P, D): (..., T, P)."""
+    logits = plane.slopes @ points.mT - plane.offsets
+    if plane.basis is None:
+        return logits
+    length = torch.linalg.vector_norm(_project(points, plane.basis), dim=-1).unsqueeze(-2)
+    return logits / torch.where(length > 0, length, torch.ones_like(length))
 
 
 class _Planes:
@@ -258,9 +285,14 @@ class _Planes:
     """
 
     def __init__(
-        self, references: Tensor, distractor: Tensor | None, through_projection: bool, through_soft_labels: bool
+        self,
+        references: Tensor,
+        distractor: Tensor | None,
+        cosine: bool,
+        through_projection: bool,
+        through_soft_labels: bool,
     ) -> None:
-        self.references = references
+        self.references, self.cosine = references, cosine
         self.through_projection, self.through_soft_labels = through_projection, through_soft_labels
         self.pulls = _unit(modified_references(references))  # where each class mean is to be turned
         self.cluster_pulls = None
@@ -274,7 +306,11 @@ class _Planes:
             clustering = self._constant(classification)
         else:
             clustering = self._space(means, self.cluster_pulls)
-        return _plane(self.references, classification), _plane(means, clustering)
+        by_reference = _plane(self.references, classification)
+        if not self.cosine:
+            return by_reference, _plane(means, clustering)
+        directions = _unit(_project(means, clustering))
+        return by_reference, Plane(directions, torch.zeros_like(directions[..., :1]), clustering)
 
     def _space(self, means: Tensor, pulls: Tensor) -> Tensor:
         with torch.set_grad_enabled(torch.is_grad_enabled() and self.through_projection):
@@ -290,13 +326,13 @@ class _SpanPlanes:
     All vectors but the points lie in the span of the P references and P means. With T these 2P rows, every error and
     every projected target is a combination a T, and the product of two of them is a G b^T, with the Gram matrix
     G = T T^T. So one pass over T gives G, small matrices do the rest, and one more pass turns combinations into slopes.
-    In float64, for the reason given in :func:`_thin_svd`.
+    In float64, for the reason given in :func:`thin_svd`.
     """
 
     @staticmethod
     def suits(references: Tensor) -> bool:
         tolerance = torch.finfo(torch.float32).eps * max(references.shape[-2:])
-        return references.dtype == torch.float32 and references.device.type != "mps" and _gram_suffices(tolerance)
+        return references.dtype == torch.float32 and references.device.type != "mps" and gram_suffices(tolerance)
 
     def __init__(self, references: Tensor, distractor: Tensor | None) -> None:
         ways = references.shape[-2]
@@ -329,7 +365,8 @@ class _SpanPlanes:
             )
         offsets = ((projected @ gram) * (projected + 2 * self.centres)).sum(-1, keepdim=True).to(means)
         slopes = (2 * projected @ self.rows).to(means)
-        return (slopes[..., :ways, :], offsets[..., :ways, :]), (slopes[..., ways:, :], offsets[..., ways:, :])
+        both = Plane(slopes, offsets)
+        return both.map(lambda tensor: tensor[..., :ways, :]), both.map(lambda tensor: tensor[..., ways:, :])
 
     def _project(self, vectors: Tensor, gram: Tensor, count: int) -> Tensor:
         """Combinations of T (V, 2P), projected onto the null space of the errors of the first ``count`` pairs."""
@@ -338,7 +375,7 @@ class _SpanPlanes:
         errors[..., :count] = self.pulls[count]
         errors.diagonal(self.pairs, dim1=-2, dim2=-1)[...] = -1 / torch.where(length > 0, length, 1.0)
         products = errors @ gram  # of the errors with T
-        roots = _inverse_roots(products @ errors.mT, torch.finfo(torch.float32).eps * max(count, self.rows.shape[-1]))
+        roots = inverse_roots(products @ errors.mT, torch.finfo(torch.float32).eps * max(count, self.rows.shape[-1]))
         return vectors - ((vectors @ products.mT) @ (roots @ roots.mT)) @ errors
 
 
@@ -362,22 +399,25 @@ def _mean(total: Tensor, mass: Tensor, fallback: Tensor) -> Tensor:
     return torch.where(empty, fallback, total / torch.where(empty, torch.ones_like(mass), mass))
 
 
-def _streamed_sums(points: Tensor, slopes: Tensor, offsets: Tensor, scale: float | Tensor) -> tuple[Tensor, Tensor]:
+def _streamed_sums(points: Tensor, plane: Plane, scale: float | Tensor) -> tuple[Tensor, Tensor]:
     """Mass (..., N, 1) and sum (..., N, D) of softly labelled points (..., U, D), a stretch of them at a time.
 
     A stretch is labelled and added up while it is in the processor's cache: any number of points takes the same extra
     memory, and each is fetched once. Classes by points, not points by classes: both products then run along the memory.
     """
-    batch, (amount, dim) = slopes.shape[:-2], points.shape[-2:]
-    points, slopes, offsets = (
-        tensor.expand(*batch, -1, -1).reshape(batch.numel(), *tensor.shape[-2:]) for tensor in (points, slopes, offsets)
-    )
-    mass, total = torch.zeros_like(offsets), torch.zeros_like(slopes)
+    batch, (amount, dim) = plane.slopes.shape[:-2], points.shape[-2:]
+
+    def flat(tensor: Tensor) -> Tensor:
+        return tensor.expand(*batch, -1, -1).reshape(batch.numel(), *tensor.shape[-2:])
+
+    points, plane = flat(points), plane.map(flat)
+    mass, total = torch.zeros_like(plane.offsets), torch.zeros_like(plane.slopes)
     together, length = max(1, STRETCH // max(1, amount * dim)), max(1, STRETCH // dim)
     for first in range(0, len(points), together):
         some = slice(first, first + together)
+        here = plane.map(operator.itemgetter(some))
         for part in torch.split(points[some], length, dim=-2):
-            soft = torch.softmax(scale * (slopes[some] @ part.mT - offsets[some]), dim=-2)
+            soft = torch.softmax(scale * _heights(here, part), dim=-2)
             mass[some] += soft.sum(-1, keepdim=True)
             total[some].baddbmm_(soft, part)
     return mass.reshape(*batch, *mass.shape[-2:]), total.reshape(*batch, *total.shape[-2:])
@@ -394,48 +434,4 @@ def _plane(targets: Tensor, basis: Tensor | None) -> Plane:
     # embeddings have, would otherwise eat the digits of the differences. The points themselves need not be shifted.
     mean = targets.mean(-2, keepdim=True)
     projected = _project(targets - mean, basis)
-    return 2 * projected, (projected * (projected + 2 * mean)).sum(-1, keepdim=True)
-
-
-def _thin_svd(errors: Tensor) -> tuple[Tensor, Tensor]:
-    """The basis Q (..., D, N) of the rows of E, and W (..., N, N) with Q = E^T W; zero columns for missing directions.
-
-    float32 goes through the N x N Gram matrix in float64, about 20 times cheaper than an SVD. Squaring halves the
-    digits, but float64 has more than twice those of float32. float64 input has no wider type to square in: thin SVD.
-    """
-    ways, dim = errors.shape[-2:]
-    tolerance = torch.finfo(errors.dtype).eps * max(ways, dim)
-    # Apple's GPU has no float64; the matrices are small enough to go to the processor and back.
-    device = torch.device("cpu") if errors.device.type == "mps" else errors.device
-    wide = errors.to(device).to(torch.float64)
-    if errors.dtype == torch.float64:
-        left, sigma, _ = torch.linalg.svd(wide, full_matrices=False)  # (..., N, min(N, D))
-        weights = torch.nn.functional.pad(_inverse(left, sigma, tolerance), (0, max(0, ways - dim)))
-    else:
-        weights = _inverse_roots(wide @ wide.mT, tolerance)
-    basis = (weights.mT @ wide).mT  # in this order ten times as fast as wide.mT @ weights
-    if errors.dtype == torch.float64 or not _gram_suffices(tolerance):  # one Newton-Schulz step squares the error away
-        correction = 1.5 * torch.eye(ways, dtype=wide.dtype, device=device) - 0.5 * (basis.mT @ basis)
-        basis, weights = (correction @ basis.mT).mT, weights @ correction
-    return basis.to(errors), weights.to(errors)
-
-
-def _gram_suffices(tolerance: float) -> bool:
-    """Whether float32 vectors keep their digits on the way through a Gram matrix in float64.
-
-    It gives sigma with an error of eps64 * (sigma_max / sigma)^2, at most eps64 / tolerance^2: too much if there are
-    few dimensions, where small singular values count.
-    """
-    return torch.finfo(torch.float64).eps <= torch.finfo(torch.float32).eps / 2 * tolerance**2
-
-
-def _inverse_roots(gram: Tensor, tolerance: float) -> Tensor:
-    """W (..., N, N) with W W^T the pseudo-inverse of a Gram matrix (..., N, N); missing directions are zero columns."""
-    eigenvalues, vectors = torch.linalg.eigh(gram)
-    return _inverse(vectors, eigenvalues.clamp_min(0).sqrt(), tolerance)
-
-
-def _inverse(left: Tensor, sigma: Tensor, tolerance: float) -> Tensor:
-    """Singular vectors (..., N, K) over their values (..., K), zero where a value is too small to be told from none."""
-    kept = sigma > tolerance * sigma.amax(-1, keepdim=True)
-    return left * torch.where(kept, 1 / sigma, torch.zeros_like(sigma)).unsqueeze(-2)
+    return Plane(2 * projected, (projected * (projected + 2 * mean)).sum(-1, keepdim=True))

@@ -23,6 +23,8 @@ class TapNet(Method):
             public code. Constant, only queries and references get a gradient; differentiated learns much faster.
         grad_through_soft_labels: whether the soft labels of unlabelled points are differentiated through. Without is
             better early on; TACdap's distractor reference learns through them all the same.
+        cosine_clustering: label the unlabelled points by their cosines with the class means in M, times
+            ``cluster_scale``, instead of by squared distances.
 
     In training, class n of an episode gets reference n: classes come in random order, so any will do. In evaluation
     each class gets the reference that suits it, by an optimal assignment; there may be more references than classes
@@ -40,12 +42,14 @@ class TapNet(Method):
         *,
         grad_through_projection: bool = True,
         grad_through_soft_labels: bool = False,
+        cosine_clustering: bool = False,
         train_iterations: int = 0,
         **options: Any,
     ) -> None:
         super().__init__(dim, ways, train_iterations=train_iterations, **options)
         self.grad_through_projection = grad_through_projection
         self.grad_through_soft_labels = grad_through_soft_labels
+        self.cosine_clustering = cosine_clustering
         self.references = nn.Parameter(torch.randn(ways, dim) / dim**0.5)
         self.distractor_reference: Tensor | None
         self.register_parameter("distractor_reference", None)
@@ -64,6 +68,7 @@ class TapNet(Method):
             iterations,
             distractor_reference=self.distractor_reference,
             scale=self.soft_scale,
+            cosine=self.cosine_clustering,
             grad_through_projection=self.grad_through_projection,
             grad_through_soft_labels=self.grad_through_soft_labels,
             keep_steps=keep_steps,
