@@ -17,6 +17,7 @@ from rich.table import Column, Table
 from . import __version__
 from .cli_bench import bench
 from .cli_grid import grid
+from .cli_models import export, models
 from .cli_options import (
     AveragePool,
     DataOptions,
@@ -296,7 +297,9 @@ def train(
 
 @app.command()
 def evaluate(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders of 'tacit train'.")],
+    runs: Annotated[
+        list[str], typer.Argument(metavar="RUN...", help="Run folders of 'tacit train', or names from 'tacit models'.")
+    ],
     dataset: Annotated[str | None, typer.Option(help="Another data set than the run was trained on.")] = None,
     data: DataPath = None,
     method: Annotated[
@@ -323,18 +326,19 @@ def evaluate(
 ) -> None:
     """Measure runs on the test classes, with 95 % intervals.
 
-    Every image is embedded once; the result is also kept in RUN/results.
+    Every image is embedded once; the result is also kept in RUN/results (not for a model that came with tacit).
 
-    Example: `tacit evaluate runs/tac runs/pn --distractors`
+    Example: `tacit evaluate runs/tac runs/pn --distractors`, or `tacit evaluate tac-glyphs`
     """
     from .evaluation import Protocol, evaluate_run
+    from .models import model_folder
     from .run import read_config
 
     keep_memory()
     check_device(device)
     wanted = None if iterations == "auto" else _whole_number(iterations, "--iterations")
     results = []
-    for run in runs:
+    for run in map(model_folder, runs):
         config = read_config(run)
         base = config.validation
         ways_, unlabelled_ = ways or base.ways, base.unlabelled if unlabelled is None else unlabelled
@@ -389,6 +393,8 @@ def demo(
         typer.echo(json.dumps(result, indent=2))
 
 
+app.command()(models)
+app.command()(export)
 app.command()(grid)
 app.command()(reproduce)
 app.command()(bench)

@@ -25,9 +25,9 @@ from .checkpoint import write_json
 from .datasets import ImageSet, dataset_spec
 from .datasets.base import Bar, no_bar
 from .episode import Episode
-from .errors import TacitError
 from .methods import Method
-from .run import load_images, load_run, read_classes
+from .models import is_shipped
+from .run import check_unseen, load_images, load_run
 from .sampling import EpisodeSampler, EpisodeSpec, split_labelled
 
 Tick = Callable[[float], None]  # called with how many more are done
@@ -303,10 +303,11 @@ def evaluate_run(
     bar: Bar | None = None,
     embedded: Embedded | None = None,
 ) -> dict[str, Any]:
-    """Measure a run folder on test classes; the result is returned and kept in ``folder/results``.
+    """Measure a run folder on test classes; the result is returned, and kept in ``folder/results``
+    unless the folder is that of a model that comes with the package, which is not written to.
 
     Args:
-        folder: a run of ``tacit train``.
+        folder: a run of ``tacit train``, or a model (:func:`tacit.models.model_folder`).
         protocol: what is measured.
         method: evaluate the weights as another method that learns the same things.
         dataset, data: another data set, or another place of its files.
@@ -336,11 +337,8 @@ def evaluate_run(
         iterations = choose_iterations(learner.method, found, validation, protocol)
         chosen_on = "validation classes"
     test = load_images(config, "test", strict=strict, bar=tick)
-    if dataset in (None, trained_on) and (seen := set(read_classes(folder)) & set(test.class_names)):
-        raise TacitError(
-            f"class '{min(seen)}' is in the test split, but {folder} was trained or validated on it: the accuracy "
-            "would mean nothing; test on the split of the run, or see 'tacit data check'"
-        )
+    if dataset in (None, trained_on):
+        check_unseen(folder, test)
     vectors = embedded.vectors(learner.backbone, test, tick)
     begun = time.perf_counter()
     count = protocol.splits * protocol.episodes
@@ -349,7 +347,7 @@ def evaluate_run(
     result = {
         "method": method or config.method,
         "title": learner.method.title,
-        "run": str(folder),
+        "run": folder.name if is_shipped(folder) else str(folder),
         "dataset": config.dataset,
         "data_options": config.data_options,
         "fingerprint": test.fingerprint(),
@@ -375,5 +373,6 @@ def evaluate_run(
     kind = hashlib.sha256(
         json.dumps([result["protocol"], result["method"], config.dataset, iterations, test.fingerprint()]).encode()
     )
-    write_json(folder / "results" / f"{result['method']}-{config.dataset}-{kind.hexdigest()[:8]}.json", result)
+    if not is_shipped(folder):
+        write_json(folder / "results" / f"{result['method']}-{config.dataset}-{kind.hexdigest()[:8]}.json", result)
     return result

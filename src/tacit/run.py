@@ -214,7 +214,12 @@ def load_images(config: RunConfig, split: str, *, strict: bool = False, bar: Bar
     return images
 
 
-def read_classes(folder: Path) -> list[str]:
-    """The classes that a run was trained and validated on."""
+def check_unseen(folder: Path, test: ImageSet) -> None:
+    """Whether a run has seen none of the test classes, in training or validation."""
     path = folder / "classes.json"
-    return [name for names in read_json(path).values() for name in names] if path.exists() else []
+    seen = {name for names in read_json(path).values() for name in names} if path.exists() else set()
+    if shared := seen & set(test.class_names):
+        raise TacitError(
+            f"class '{min(shared)}' is in the test split, but {folder} was trained or validated on it: the accuracy "
+            "would mean nothing; test on the split of the run, or see 'tacit data check'"
+        )

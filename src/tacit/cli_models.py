@@ -1,0 +1,74 @@
+"""``tacit models`` and ``tacit export``: trained models that come with the package, and how to make one of a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Column, Table
+
+from .cli_options import JsonFlag, console
+
+
+def models(as_json: JsonFlag = False) -> None:
+    """List the trained models that come with tacit; 'tacit evaluate' and 'tacit demo --model' take their names."""
+    from .experiments.cell import format_accuracy
+    from .models import CARD, model_facts, model_folder
+    from .models import models as names
+
+    rows: list[dict[str, Any]] = [
+        {**model_facts(folder), "card": str(folder / CARD)} for folder in map(model_folder, names())
+    ]
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    table = Table(Column("name", no_wrap=True), "method", "data set", "shots", "accuracy (%)", "trained on", box=None)
+    for row in rows:
+        first = next(iter(row["measured"]), None)
+        accuracy = format_accuracy(first["mean"], first["interval"]) if first else "not measured"
+        table.add_row(
+            row["name"], row["title"], row["dataset"], str(row["shots"]), accuracy, f"{row['episodes']:,} episodes"
+        )
+    console.print(table)
+    console.print(
+        "Accuracy on test classes, ± 95 % interval over episodes; what was measured, and the limits, are in the cards: "
+        f"{escape(str(Path(rows[0]['card']).parents[1]))}",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def export(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder of 'tacit train', or a model's name.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder to make; must not exist, or be empty.")],
+    name: Annotated[str | None, typer.Option(help="Of the model; that of the folder by default.")] = None,
+    about: Annotated[
+        str | None, typer.Option(help="What the images are, in a line for the card; the data set's own by default.")
+    ] = None,
+    licence: Annotated[str | None, typer.Option(help="Of the weights, for the card; Apache-2.0 by default.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Make a small folder of a run to hand on: the best weights, the settings, and a card.
+
+    The card (CARD.md) says what it was trained on and how, what 'tacit evaluate' or 'tacit grid' have measured, and the
+    limits. The folder can be used wherever a run folder can. Where the training's files were is not in it.
+
+    Example: `tacit export runs/photos --out photo-model --about "our 40 kinds of moth"`
+    """
+    from .models import CARD, model_folder
+    from .models.export import export_run
+
+    facts = export_run(model_folder(run), out, name=name, about=about, licence=licence)
+    if as_json:
+        typer.echo(json.dumps({"model": str(out), **facts}, indent=2))
+        return
+    size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
+    console.print(
+        f"{facts['name']}: {size / 1000:,.0f} kB in {escape(str(out))}, {len(facts['measured'])} measurements in its "
+        f"{CARD}. Next: tacit evaluate {escape(str(out))}",
+        highlight=False,
+        soft_wrap=True,
+    )
