@@ -61,7 +61,8 @@ def runs(tmp_path_factory) -> Path:
 
 
 @pytest.mark.parametrize("command", [[], ["methods"], ["datasets"], ["train"], ["evaluate"], ["grid"], ["demo"],
-                                     ["data"], ["data", "check"], ["data", "prepare"]])  # fmt: skip
+                                     ["models"], ["export"], ["data"], ["data", "check"],
+                                     ["data", "prepare"]])  # fmt: skip
 def test_help_teaches(command):
     out = good(*command, "--help")
     assert "Usage" in out
