@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from tacit import evaluation
 from tacit.checkpoint import load_checkpoint, write_json
 from tacit.errors import TacitError
 from tacit.evaluation import Protocol, evaluate_run
+from tacit.experiments import demo
 from tacit.models import CARD, is_shipped, model_facts, model_folder, models
 from tacit.models.export import export_run
 from tacit.run import RunConfig, load_run
@@ -188,3 +190,29 @@ def test_export_command(run, tmp_path):
     again = tacit("export", run, "--out", tmp_path / "model")
     assert again.returncode == 2
     assert "exists and is not empty" in again.stderr
+
+
+@pytest.mark.slow
+def test_the_demo_takes_a_trained_model(tmp_path, monkeypatch):
+    monkeypatch.setattr(evaluation, "CHOICE_EPISODES", 8)
+    monkeypatch.setattr(demo, "TEST_EPISODES", 8)
+    before = snapshot(model_folder("tac-glyphs"))
+    result = demo.run_demo(tmp_path / "demo", episodes=1, models=["tac-glyphs"], device="cpu")
+    assert result["models"]["tac"]["name"] == "tac-glyphs"
+    assert {path.name for path in (tmp_path / "demo").iterdir() if path.is_dir()} == {"pn", "tapnet", "tacdap"}
+    report = (tmp_path / "demo" / "report.html").read_text(encoding="utf-8")
+    assert "TAC; tac-glyphs, not trained here" in report
+    assert "tac-glyphs was not trained here but before" in report
+    assert snapshot(model_folder("tac-glyphs")) == before
+
+
+def test_the_demo_refuses_models_that_do_not_belong(run, tmp_path):
+    with pytest.raises(TacitError, match="are both of 'tac'"):
+        demo.run_demo(tmp_path / "demo", models=["tac-glyphs", "tac-glyphs"])
+    other = tmp_path / "other"
+    shutil.copytree(run, other)
+    settings = json.loads((other / "config.json").read_text())
+    write_json(other / "config.json", {**settings, "dataset": "omniglot"})
+    with pytest.raises(TacitError, match="was trained on 'omniglot', and the demo is on 'glyphs'"):
+        demo.run_demo(tmp_path / "demo", models=[str(other)])
+    assert not (tmp_path / "demo").exists()

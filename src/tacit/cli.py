@@ -378,17 +378,26 @@ def demo(
         int | None, typer.Option(min=1, help="Training episodes of each model; more is better.")
     ] = None,
     full: Annotated[bool, typer.Option("--full", help="All methods: three times as long.")] = False,
+    models: Annotated[
+        list[str] | None,
+        typer.Option("--model", help="Trained on glyphs: used instead of training its method; repeatable."),
+    ] = None,
     seed: Seed = 0,
     device: Device = "auto",
     as_json: JsonFlag = False,
 ) -> None:
-    """The tour on the embedded data: train briefly, compare, write one HTML report. A few minutes on two cores."""
+    """The tour on the embedded data: train briefly, compare, write one HTML report. A few minutes on two cores.
+
+    Example, with weights from 'tacit models' (or a run folder) for TAC: `tacit demo --model tac-glyphs`
+    """
     from .experiments.demo import EPISODES, run_demo
 
     keep_memory()
     check_device(device)
     to = messages if as_json else console
-    result = run_demo(out, full=full, episodes=episodes or EPISODES, seed=seed, device=device, console=to)
+    result = run_demo(
+        out, full=full, episodes=episodes or EPISODES, models=models or (), seed=seed, device=device, console=to
+    )
     if as_json:
         typer.echo(json.dumps(result, indent=2))
 

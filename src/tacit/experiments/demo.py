@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ from ..datasets import ImageSet, dataset_spec, load_dataset
 from ..errors import TacitError
 from ..evaluation import MOST_ITERATIONS, Accuracy, Protocol, choose_iterations, embed, evaluate
 from ..methods import METHODS, build_method
+from ..models import model_folder
 from ..progress import messages, progress_bar, training_bar
-from ..run import RunConfig, load_run
+from ..run import RunConfig, check_unseen, load_run
 from ..sampling import EpisodeSpec
 from ..training import train
 from . import figures
@@ -62,38 +64,57 @@ MORE_MODELS = (  # of the full table
 )
 
 
+@dataclass(frozen=True)
+class Ready:
+    """A model that was trained before: what it is called, its folder, and how it was trained, in a line."""
+
+    name: str
+    folder: Path
+    recipe: str
+
+
 def run_demo(
     out: Path,
     *,
     full: bool = False,
     episodes: int = EPISODES,
+    models: Sequence[str] = (),
     seed: int = 0,
     device: str = "auto",
     console: Console | None = None,
 ) -> dict[str, Any]:
     """Train, evaluate, print the table and write ``out/report.html``; finished trainings in ``out`` are used again.
 
-    ``full`` is for every method there is, instead of the six of the tour.
+    ``full`` is for every method there is, instead of the six of the tour. ``models`` are names of models that come with
+    the package, or run folders: they are taken instead of training their methods.
     """
     started = time.perf_counter()
-    if out.exists() and (not out.is_dir() or any(out.iterdir())) and not (out / MODELS[0].method).is_dir():
+    tour = (*MODELS, *MORE_MODELS) if full else MODELS
+    ours = (out / "demo.json").exists() or any((out / model.method).is_dir() for model in tour)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())) and not ours:
         raise TacitError(f"{out} exists and is not from a demo: choose another --out")
     images = {split: load_dataset(DATASET, split) for split in ("train", "val", "test")}
     ratio = dataset_spec(DATASET).labelled_ratio
     rows: dict[str, list[Accuracy]] = {}
     notes: dict[str, str] = {}
-    for model in (*MODELS, *MORE_MODELS) if full else MODELS:
-        folder = _train(model, out / model.method, images, ratio, episodes, seed, device)
-        _evaluate(model, folder, images, ratio, seed, device, rows, notes)
-    rows = {cls.title: rows[cls.title] for cls in METHODS.values() if cls.title in rows}
-    _print(rows, episodes, console or Console())
+    ready = _ready(models, tour, images["test"])
+    folders: dict[str, Path] = {}
+    for model in tour:
+        known = ready.get(model.method)
+        folders[model.method] = folder = known.folder if known else out / model.method
+        if not known:
+            _train(model, folder, images, ratio, episodes, seed, device)
+        _evaluate(model, folder, known, images, ratio, seed, device, rows, notes)
+    order = [cls.title for cls in METHODS.values()]  # an option may have made another title: such rows come last
+    rows = {title: rows[title] for title in sorted(rows, key=lambda t: order.index(t) if t in order else len(order))}
+    budget = _budget(episodes, ready, tour)
+    _print(rows, budget, console or Console())
 
     protocol = Protocol(SETTINGS["without distractors"], ratio, SPLITS, TEST_EPISODES, seed)
     caption = (
         f"{protocol.describe()}; with distractors, 5 more classes add 20 unlabelled images each. ± is the 95 % interval"
-        f" over episodes; 'it.' is the number of refinements, chosen on validation classes. Each model saw only "
-        f"{episodes} training episodes ({TRAIN.describe()}), so this shows how things work, not which method is best. "
-        "The paper reports no figures for this data set."
+        f" over episodes; 'it.' is the number of refinements, chosen on validation classes. "
+        f"{budget} The paper reports no figures for this data set."
     )
     report = Report("tacit demo: 5-way 1-shot on glyphs", out)
     report.section("Accuracy (%)")
@@ -110,11 +131,12 @@ def run_demo(
     report.picture(figures.accuracy_by_iteration(lines), "accuracy against refinements", "refinements", lines)
     report.paragraph("Zero refinements use the labelled images only.")
     report.section("One episode")
-    _episode_picture(report, out / "tac", images["test"], ratio, seed)
+    _episode_picture(report, folders["tac"], images["test"], ratio, seed)
     report.section("Where this comes from")
+    given = "".join(f"--model {model} " for model in models)
     report.facts(
         provenance(
-            f"tacit demo {'--full ' if full else ''}--episodes {episodes} --seed {seed}",
+            f"tacit demo {'--full ' if full else ''}{given}--episodes {episodes} --seed {seed}",
             {"seed": str(seed), "data": f"{DATASET}, fingerprint {images['test'].fingerprint()} (test)"},
         )
     )
@@ -124,6 +146,7 @@ def run_demo(
         "dataset": DATASET,
         "protocol": protocol.to_json(),
         "training_episodes": episodes,
+        "models": {method: {"name": known.name, "recipe": known.recipe} for method, known in ready.items()},
         "rows": {title: {s: asdict(c) for s, c in zip(SETTINGS, cells, strict=True)} for title, cells in rows.items()},
         "report": str(page),
         "wall_seconds": round(seconds, 1),
@@ -133,9 +156,41 @@ def run_demo(
     return result
 
 
+def _ready(models: Sequence[str], tour: Sequence[Model], test: ImageSet) -> dict[str, Ready]:
+    """The models that are not trained in the tour, by their methods."""
+    ready: dict[str, Ready] = {}
+    for model in models:
+        folder = model_folder(model)
+        config, learner, state = load_run(folder)
+        if (config.dataset, config.image_size, config.channels) != (DATASET, test.image_size, test.channels):
+            raise TacitError(f"{model} was trained on '{config.dataset}', and the demo is on '{DATASET}': leave it out")
+        if config.method not in [one.method for one in tour]:
+            known = ", ".join(one.method for one in tour)
+            raise TacitError(f"{model} is of the method '{config.method}', and the demo takes models of {known}")
+        if config.method in ready:
+            raise TacitError(f"{model} and {ready[config.method].name} are both of '{config.method}': give one of them")
+        learner.method.check_ways(max(spec.ways for spec in SETTINGS.values()))
+        check_unseen(folder, test)
+        recipe = f"{state['episode']:,} training episodes ({config.train.describe()})"
+        ready[config.method] = Ready(folder.resolve().name, folder, recipe)
+    return ready
+
+
+def _budget(episodes: int, ready: dict[str, Ready], tour: Sequence[Model]) -> str:
+    """How much training there was, in words."""
+    sentences = [f"{known.name} was not trained here but before: {known.recipe}." for known in ready.values()]
+    if len(ready) < len(tour):
+        who = "Each model that was trained here" if ready else "Each model"
+        sentences.append(
+            f"{who} saw only {episodes} training episodes ({TRAIN.describe()}), so this shows how things work, not "
+            "which method is best."
+        )
+    return " ".join(sentences)
+
+
 def _train(
     model: Model, folder: Path, images: dict[str, ImageSet], ratio: float, episodes: int, seed: int, device: str
-) -> Path:
+) -> None:
     extra = {"distractor_ways": TRAIN.ways, "distractors": TRAIN.unlabelled} if model.distractors else {}
     if not build_method(model.method, dim=1, ways=TRAIN.ways).trains_on_unlabelled:
         extra = {"unlabelled": 0}
@@ -156,15 +211,14 @@ def _train(
     )
     with training_bar(f"training {model.method}", config) as observe:
         train(config, folder, images["train"], images["val"], resume=True, accelerator=device, observe=observe)
-    return folder
 
 
 def _evaluate(
-    model: Model, folder: Path, images: dict[str, ImageSet], ratio: float, seed: int, device: str,
+    model: Model, folder: Path, ready: Ready | None, images: dict[str, ImageSet], ratio: float, seed: int, device: str,
     rows: dict[str, list[Accuracy]], notes: dict[str, str],
 ) -> None:  # fmt: skip
     """All methods that use this model's weights, in all settings; its images are embedded once."""
-    _, learner, _ = load_run(folder)
+    config, learner, _ = load_run(folder)
     learner.to(Fabric(accelerator=device, devices=1).device)
     with progress_bar() as bar:
         tick = bar(f"evaluating {model.method}", sum(len(images[split].images) for split in ("val", "test")))
@@ -177,7 +231,8 @@ def _evaluate(
             best = choose_iterations(method, vectors["val"], images["val"], protocol)
             cells.append(evaluate(method, vectors["test"], images["test"], protocol, best, record=MOST_ITERATIONS))
         rows[method.title] = cells
-        notes[method.title] = METHODS[model.method].title + (", with distractors" if model.distractors else "")
+        trained_as = METHODS[model.method].title + (", with distractors" if config.train.distractor_ways else "")
+        notes[method.title] = f"{trained_as}; {ready.name}, not trained here" if ready else trained_as
 
 
 def _table(rows: dict[str, list[Accuracy]], notes: dict[str, str]) -> list[list[Entry | str]]:
@@ -202,13 +257,10 @@ def _episode_picture(report: Report, folder: Path, test: ImageSet, ratio: float,
     )
 
 
-def _print(rows: dict[str, list[Accuracy]], episodes: int, console: Console) -> None:
+def _print(rows: dict[str, list[Accuracy]], budget: str, console: Console) -> None:
     title = "5-way 1-shot on glyphs: accuracy in %, ± 95 % interval"
     table = Table(Column("method", no_wrap=True), *SETTINGS, title=title)
     for title, cells in rows.items():
         table.add_row(title, *(str(cell) for cell in cells))
     console.print(table)
-    console.print(
-        f"Each model trained for only {episodes} episodes: a tour, not a ranking. "
-        "'tacit train --episodes 2000' goes further."
-    )
+    console.print(f"{budget} 'tacit train --episodes 2000' goes further.", highlight=False, markup=False)
