@@ -60,15 +60,16 @@ def entropy_rows(folder: Path, test: ImageSet, protocol: Protocol, bar: Bar) -> 
             losses.append(_cross_entropies(method, vectors, sampler, protocol.episodes))
             tick(protocol.episodes)
         table = np.concatenate(losses)
-        errors = 1.96 * table.std(0, ddof=1) / math.sqrt(len(table)) if len(table) > 1 else np.full(table.shape[1], 0.0)
+        several = len(table) > 1  # one episode has no interval
+        errors = 1.96 * table.std(0, ddof=int(several)) / math.sqrt(len(table))
         for step in range(1, MOST_ITERATIONS + 1):
             rows.append({
                 "clustering": space,
                 "refinements": step,
                 "accuracy": accuracy.by_iteration[step],
-                "accuracy_interval": accuracy.intervals[step],
+                "accuracy_interval": accuracy.intervals[step] if several else None,
                 "cross_entropy": float(table[:, step - 1].mean()),
-                "cross_entropy_interval": float(errors[step - 1]),
+                "cross_entropy_interval": float(errors[step - 1]) if several else None,
             })  # fmt: skip
     return rows
 
