@@ -57,6 +57,11 @@ class Setting:
     precision: str = "float32"
     seed: int = 0
 
+    @property
+    def fewest(self) -> int:
+        """Shots of the figures that show one number of them."""
+        return min(self.shots)
+
     def spec(self, shots: int, distractors: bool) -> EpisodeSpec:
         """A test episode of a column."""
         return _with_distractors(replace(self.recipe.test, shots=shots), distractors)
@@ -96,7 +101,7 @@ class Setting:
     def caption(self) -> str:
         """Under which conditions the numbers were measured."""
         recipe, budget = self.recipe, self.budget
-        test = replace(recipe.test, shots=self.shots[0])
+        test = recipe.test
         return (
             f"{self.dataset}, {self.images.image_size} x {self.images.image_size}; {self.labelled_ratio:.0%} of each "
             f"class labelled. Test: {test.ways} ways, {test.queries} queries and {test.unlabelled} unlabelled images a "
@@ -172,7 +177,7 @@ def plan_table(plan: Plan, table: TableSpec) -> dict[System, dict[Column, Source
 def plan_iterations(plan: Plan) -> dict[System, Source]:
     """TAC and the soft k-means variants, at the fewest shots, without distractors."""
     named = (System(_title(method), method, iterations=MOST_ITERATIONS) for method in ("tac", *SOFT_KMEANS))
-    return {system: plan.ask(system, plan.setting.shots[0], False) for system in named}
+    return {system: plan.ask(system, plan.setting.fewest, False) for system in named}
 
 
 def plan_distractors(plan: Plan) -> dict[int, dict[System, dict[float, Source]]]:
@@ -195,7 +200,7 @@ def plan_distractors(plan: Plan) -> dict[int, dict[System, dict[float, Source]]]
 
 def plan_tac(plan: Plan) -> Source:
     """The run of TAC that the pictures of its spaces and soft labels are made of."""
-    return plan.ask(System("TAC", "tac"), plan.setting.shots[0], False)
+    return plan.ask(System("TAC", "tac"), plan.setting.fewest, False)
 
 
 def check_what(whats: Sequence[str]) -> tuple[str, ...]:

@@ -137,7 +137,7 @@ def _iterations(report: Report, setting: Setting, planned: dict[System, Source],
     ours = [system for system in there if system.method == "tac"]
     rivals = sorted((s for s in there if s.method != "tac"), key=lambda s: -max(there[s]["by_iteration"]))
     rows = [
-        {"setting": f"{setting.dataset}, {setting.shots[0]}-shot", "method": system.title, "refinements": step,
+        {"setting": f"{setting.dataset}, {setting.fewest}-shot", "method": system.title, "refinements": step,
          "accuracy": mean, "interval": interval}
         for system in [*ours, *rivals[:1]]
         for step, (mean, interval) in enumerate(
@@ -174,7 +174,7 @@ def _tsne(report: Report, setting: Setting, source: Source, out: Path, bar: Bar)
     if source.result(out / RUNS) is None:
         return []
     rows, spec = first_episode(
-        out / RUNS / source.cell, _test(setting, bar), setting.labelled_ratio, setting.seed, setting.shots[0],
+        out / RUNS / source.cell, _test(setting, bar), setting.labelled_ratio, setting.seed, setting.fewest,
         TSNE_UNLABELLED, TSNE_STEPS,
     )  # fmt: skip
     report.picture(figures.tsne(rows), "t-SNE of one episode", "tsne", rows)
