@@ -1,0 +1,516 @@
+"""Tables and figures from one command: complete, rightly marked, and the same however often it was stopped."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import pickle
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tacit import TacitError
+from tacit import functional as F
+from tacit.cli import main
+from tacit.datasets import load_dataset
+from tacit.evaluation import embed
+from tacit.experiments.cell import format_accuracy
+from tacit.experiments.paper import TABLES, Budget, Recipe
+from tacit.experiments.plan import Plan, Setting, plan_iterations, plan_tac
+from tacit.experiments.reproduce import reproduce
+from tacit.run import load_run
+from tacit.sampling import EpisodeSampler, EpisodeSpec, split_labelled
+
+EVERYTHING = ("table1", "table3", "iterations", "entropy", "tsne", "distractors")
+PICTURES = EVERYTHING[2:]
+
+
+@pytest.fixture(scope="module")
+def setting(photos) -> Setting:
+    """A few episodes of everything: what is asked of the numbers here does not depend on how good they are."""
+    options = {"image_size": 28, "split_seed": 0}
+    return Setting(
+        dataset="folder",
+        data=str(photos),
+        data_options=options,
+        images=load_dataset("folder", "train", photos, options=options),
+        labelled_ratio=0.5,
+        recipe=Recipe(EpisodeSpec(6, queries=2, unlabelled=2), EpisodeSpec(5, queries=3, unlabelled=3)),
+        budget=Budget(episodes=2, splits=2, test_episodes=6),
+        shots=(1,),
+    )
+
+
+@pytest.fixture(scope="module")
+def out(setting, tmp_path_factory) -> Path:
+    """Everything at once, undisturbed."""
+    folder = tmp_path_factory.mktemp("report")
+    content = reproduce(EVERYTHING, setting, folder, command="tacit reproduce all", jobs=2, device="cpu")
+    assert not content["failed"]
+    return folder
+
+
+def read_csv(path: Path) -> list[dict[str, Any]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def read_content(folder: Path) -> dict[str, Any]:
+    """``report.json`` but for where it lies."""
+    content = json.loads((folder / "report.json").read_text(), parse_constant=pytest.fail)
+    del content["report"]
+    return content
+
+
+def markdown_tables(folder: Path) -> list[list[list[str]]]:
+    """The cells of each table of ``report.md``, its header first."""
+    blocks = re.findall(r"(?:^\|.*\n?)+", (folder / "report.md").read_text(), re.MULTILINE)
+    lines = [[re.split(r" \| ", line.strip("| ")) for line in block.splitlines()] for block in blocks]
+    return [[head, *body] for head, _, *body in lines]
+
+
+class Page(HTMLParser):
+    """What a page refers to, and its tables: of each cell the class and the text."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.references: list[str] = []
+        self.tables: list[list[list[tuple[str, str]]]] = []
+        self.rank: str | None = None  # of the cell that is being read
+        self.feed(path.read_text())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.references += [value or "" for name, value in attrs if name in ("src", "srcset", "href", "action", "data")]
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr":
+            self.tables[-1].append([])
+        elif tag == "span":
+            self.rank = dict(attrs)["class"] or ""
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "span":
+            self.rank = None
+
+    def handle_data(self, data: str) -> None:
+        if self.rank is not None:
+            self.tables[-1][-1].append((self.rank, data))
+
+
+# --- tables
+
+
+def test_every_system_has_a_number_in_every_column(out):
+    content = read_content(out)
+    for what, columns in {"table1": [(1, False), (1, True)], "table3": [(1, False)]}.items():
+        expected = [(system.line, *column) for system in TABLES[what].systems for column in columns]
+        assert [(row["system"], row["shots"], row["distractors"]) for row in content[what]] == expected
+        assert all(0 <= row["accuracy"] <= 100 and row["interval"] >= 0 for row in content[what])
+        assert all(row["published"] is None for row in content[what]), "nobody published figures of these images"
+    assert "no published figures" in (out / "report.md").read_text()
+
+
+def test_the_best_and_the_second_best_of_each_column_are_marked(out):
+    tables = [read_content(out)[what] for what in ("table1", "table3")]
+    pages = [[line for line in table if line] for table in Page(out / "report.html").tables]
+    for rows, page, (header, *text) in zip(tables, pages, markdown_tables(out), strict=True):
+        assert header == ["system", "1-shot", "1-shot, distractors"][: len(header)]
+        for column, others in enumerate((False, True)[: len(header) - 1], 1):
+            accuracies = [row["accuracy"] for row in rows if row["distractors"] == others]
+            order = sorted(set(accuracies), reverse=True)
+            for accuracy, line, cells in zip(accuracies, page, text, strict=True):
+                rank = {0: "best", 1: "second"}.get(order.index(accuracy), "")
+                assert line[column][0] == rank
+                mark = {"best": "**", "second": "_", "": ""}[rank]
+                number = f"{mark}{line[column][1]}{mark}"
+                assert cells[column].split("<br>")[0] == number
+
+
+def test_page_markdown_csv_and_json_agree(out):
+    content, page = read_content(out), Page(out / "report.html")
+    for index, what in enumerate(("table1", "table3")):
+        lines = [line for line in page.tables[index] if line]
+        texts = [(line[0][1], text) for line in lines for _, text in line[1:]]
+        rows = content[what]
+        assert texts == [(row["system"], format_accuracy(row["accuracy"], row["interval"])) for row in rows]
+        markdown = [(line[0], cell.strip("*_")) for line in markdown_tables(out)[index][1:] for cell in line[1:]]
+        assert [(system, re.split(r"(?:\*\*|_)?<br>", cell)[0]) for system, cell in markdown] == texts
+        kept = [{name: "" if value is None else str(value) for name, value in row.items()} for row in rows]
+        assert read_csv(out / f"{what}.csv") == kept
+
+
+def test_what_can_be_shared_is_trained_once(out):
+    runs = {path.parent.name: json.loads(path.read_text()) for path in (out / "runs").glob("*/cell.json")}
+    labelled_only, others = ["pn", "relation", "tapnet"], ["tpn", "metagan", "imp", "tac", "tacdap"]
+    soft = ["soft-kmeans", "soft-kmeans-cluster", "masked-soft-kmeans"]
+    expected = {f"{method}-1-shot-6-way" for method in [*labelled_only, *soft, *others, "tapnet-soft-clustering"]}
+    expected |= {f"{method}-1-shot-6-way-distractors" for method in [*soft, *others]}
+    expected |= {"pn-1-shot-5-way"} | {f"{method}-1-shot-5-way{end}" for method in soft for end in ("", "-distractors")}
+    assert set(runs) == expected
+
+    measured = [(entry["asked"]["method"], entry["asked"]["protocol"]["spec"]["distractor_ways"] > 0)
+                for entry in runs["pn-1-shot-5-way"]["measured"]]  # fmt: skip
+    assert sorted(measured) == [("pn", False), ("pn", True), ("soft-kmeans", False), ("soft-kmeans", True)]
+    assert runs["pn-1-shot-6-way"]["config"]["train"]["unlabelled"] == 0
+    content = read_content(out)
+    (first,) = (row for row in content["table1"] if row["system"] == "TAC" and not row["distractors"])
+    (third,) = (row for row in content["table3"] if row["system"] == "TAC")
+    assert first == third
+    (once,) = (row for row in content["table3"] if row["system"] == "TAC with 1 iteration")
+    assert once["refinements"] == 1
+
+
+def test_the_page_needs_nothing_but_itself(out):
+    page, text = Page(out / "report.html"), (out / "report.html").read_text()
+    assert len(page.references) == len(PICTURES)
+    assert all(reference.startswith("data:image/png;base64,") for reference in page.references)
+    assert not page.tags & {"link", "script", "iframe", "object", "embed"}
+    assert not re.search(r"https?://|url\(|@import", text)
+    assert "tacit reproduce all" in text
+
+
+# --- figures
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_each_figure_comes_with_its_numbers(out, name):
+    with Image.open(out / f"{name}.png") as image:
+        image.verify()
+    assert b"<svg" in (out / f"{name}.svg").read_bytes()
+    rows = read_csv(out / f"{name}.csv")
+    kept = read_content(out)[name]
+    assert rows == [{key: "" if value is None else str(value) for key, value in row.items()} for row in kept]
+    assert "![" in (out / "report.md").read_text() and f"]({name}.png)" in (out / "report.md").read_text()
+
+
+def test_refinements_start_with_none_and_tac_has_one_rival(out):
+    content = read_content(out)
+    lines: dict[str, list[float]] = {}
+    for row in content["iterations"]:
+        lines.setdefault(row["method"], []).append(row["accuracy"])
+        assert row["refinements"] == len(lines[row["method"]]) - 1
+    tac, rival = lines
+    assert tac == "TAC"
+    assert all(len(line) == 6 for line in lines.values())
+    (chosen,) = (row for row in content["table3"] if row["system"] == "TAC")
+    assert lines["TAC"][chosen["refinements"]] == chosen["accuracy"], "the same weights, the same episodes"
+
+    best = {}
+    for method in ("soft-kmeans", "soft-kmeans-cluster", "masked-soft-kmeans"):
+        measured = json.loads((out / "runs" / f"{method}-1-shot-6-way" / "cell.json").read_text())["measured"]
+        (curve,) = (entry["result"] for entry in measured if entry["asked"]["iterations"] == 5)
+        best[curve["title"]] = max(curve["by_iteration"])
+    assert best[rival] == max(best.values())
+
+
+def test_shares_of_distractors(out):
+    lines: dict[str, dict[int, float]] = {}
+    for row in read_content(out)["distractors"]:
+        assert row["setting"] == "1-shot"
+        lines.setdefault(row["method"], {})[row["share"]] = row["accuracy"]
+    assert list(lines) == ["PN", "Soft k-Means", "Soft k-Means + Cluster", "TapNet", "TAC", "TACdap"]
+    assert all(list(line) == [0, 20, 40, 60, 80] for line in lines.values())
+    for method in ("PN", "TapNet"):
+        assert len(set(lines[method].values())) == 1, "without unlabelled images distractors do nothing"
+
+
+def test_points_of_the_t_sne(out):
+    rows = read_content(out)["tsne"]
+    spaces = list(dict.fromkeys(row["space"] for row in rows))
+    assert spaces == ["embedding space", "TAC space, 1 refinement", *(f"TAC space, {n} refinements" for n in (2, 3, 4))]
+    for space in spaces:
+        classes = [row["class"] for row in rows if row["space"] == space]
+        assert len(set(classes)) == 5
+        assert {classes.count(name) for name in classes} == {10}, "all unlabelled images of a class, if fewer than 80"
+    assert {row["cluster"] for row in rows} <= {row["class"] for row in rows}
+
+
+def directly(setting: Setting, run: Path, project: bool) -> np.ndarray:
+    """Mean cross-entropy of the soft labels of each of five refinements, one episode after the other, by the book."""
+    _, learner, _ = load_run(run)
+    test = load_dataset("folder", "test", setting.data, options=setting.data_options)
+    vectors = embed(learner.backbone, test.images).double()
+    found = []
+    for split in range(setting.budget.splits):
+        parts = split_labelled(test.labels, test.class_names, setting.labelled_ratio, (setting.seed, split))
+        sampler = EpisodeSampler(parts, setting.spec(1, False), (setting.seed, split))
+        for number in range(setting.budget.test_episodes):
+            one = sampler.batch(number, 1)
+            support, unlabelled = vectors[one.support[0]], vectors[one.unlabelled[0]]  # (N, K, D), (U, D)
+            references = learner.method.class_references(support.mean(1).float()).double()
+            means, losses = support.mean(1), []
+            for _ in range(5):
+                offsets = unlabelled[:, None] - means  # (U, N, D)
+                if project:  # onto the null space of the errors: the right singular vectors past their rank
+                    errors = F.error_vectors(means, references)
+                    offsets = offsets @ torch.linalg.svd(errors).Vh[len(errors) :].T
+                soft = torch.softmax(-offsets.square().sum(-1), -1)
+                losses.append(float(torch.nn.functional.nll_loss(soft.log(), one.unlabelled_labels[0])))
+                means = (support.sum(1) + soft.T @ unlabelled) / (support.shape[1] + soft.sum(0)[:, None])
+            found.append(losses)
+    return np.mean(found, axis=0)
+
+
+@pytest.mark.parametrize(("space", "project"), [("in M", True), ("in the embedding space", False)])
+def test_cross_entropies_agree_with_a_direct_computation(out, setting, space, project):
+    rows = [row for row in read_content(out)["entropy"] if row["clustering"] == space]
+    assert [row["refinements"] for row in rows] == [1, 2, 3, 4, 5]
+    with torch.inference_mode():
+        expected = directly(setting, out / "runs" / "tac-1-shot-6-way", project)
+    assert [row["cross_entropy"] for row in rows] == pytest.approx(expected, rel=1e-3)
+
+
+def test_one_test_episode_has_no_interval(out, setting, tmp_path):
+    shutil.copytree(out / "runs" / "tac-1-shot-6-way", tmp_path / "runs" / "tac-1-shot-6-way")
+    once = replace(setting, budget=replace(setting.budget, splits=1, test_episodes=1), methods=("tac",))
+    once = replace(once, distractors=(False,))
+    reproduce(["table1", "entropy"], once, tmp_path, command="tacit", jobs=2, device="cpu")
+    content = read_content(tmp_path)  # which must be JSON, and that has no word for what is not a number
+    assert [row["interval"] for row in content["table1"]] == [None]
+    assert {(row["accuracy_interval"], row["cross_entropy_interval"]) for row in content["entropy"]} == {(None, None)}
+
+
+def test_figures_at_the_fewest_shots_in_whatever_order_they_are_named(setting):
+    for shots in ((1, 2), (2, 1)):
+        plan = Plan(replace(setting, shots=shots))
+        sources = [plan_tac(plan), *plan_iterations(plan).values()]
+        assert all("-1-shot-" in source.cell for source in sources)
+        assert all(source.measurement.protocol.spec.shots == 1 for source in sources)
+
+
+# --- stopped and started again
+
+
+def test_what_is_missing_is_made_again_and_nothing_else(out, setting, tmp_path):
+    """A folder as a stop leaves it: cells without a result, with some results only, and not even begun."""
+    shutil.copytree(out / "runs", tmp_path / "runs")
+    runs = tmp_path / "runs"
+    shutil.rmtree(runs / "tacdap-1-shot-6-way")
+    (runs / "tac-1-shot-6-way-distractors" / "cell.json").unlink()
+    partly = runs / "pn-1-shot-6-way" / "cell.json"
+    content = json.loads(partly.read_text())
+    partly.write_text(json.dumps({**content, "measured": content["measured"][:2]}))
+    before = {path: path.stat().st_mtime_ns for path in runs.glob("*/checkpoint/*")}
+
+    again = reproduce(EVERYTHING, setting, tmp_path, command="tacit reproduce all", jobs=2, device="cpu")
+    assert not again["failed"]
+    assert read_content(tmp_path) == read_content(out)
+    assert markdown_tables(tmp_path) == markdown_tables(out)
+    for name in PICTURES:
+        assert (tmp_path / f"{name}.svg").read_bytes() == (out / f"{name}.svg").read_bytes(), "drawn the same"
+    after = {path: path.stat().st_mtime_ns for path in runs.glob("*/checkpoint/*")}
+    assert before.items() <= after.items(), "what was trained is not trained again"
+
+
+def test_another_table_in_the_same_folder_uses_the_runs_there_are(out, setting, tmp_path):
+    shutil.copytree(out / "runs", tmp_path / "runs")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("*")}
+    reproduce(["table3"], setting, tmp_path, command="tacit reproduce table3", jobs=2, device="cpu")
+    assert read_content(tmp_path)["table3"] == read_content(out)["table3"]
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("*")} == before
+
+
+def test_a_cell_that_fails_is_named_and_the_rest_stands(setting, tmp_path):
+    recipe = replace(setting.recipe, learning_rate=1e30)
+    options = {"episodes": 40, "splits": 1, "test_episodes": 2}
+    wild = replace(setting, recipe=recipe, methods=("tac",), distractors=(False,), budget=Budget(**options))
+    content = reproduce(["table1", "iterations", "entropy", "tsne"], wild, tmp_path, command="tacit", jobs=2)
+    assert "training diverged" in content["failed"]["tac-1-shot-6-way"]
+    assert [row["accuracy"] for row in content["table1"]] == [None]
+    text = (tmp_path / "report.md").read_text()
+    assert "failed" in text and "tac-1-shot-6-way: training diverged" in text
+
+
+def test_a_table_without_lines_is_refused(setting, tmp_path):
+    with pytest.raises(TacitError, match="the table has no line of pn"):
+        reproduce(["table3"], replace(setting, methods=("pn",)), tmp_path / "out", command="tacit")
+    assert not (tmp_path / "out").exists()
+
+
+# --- the command, on small files of the data sets that the paper uses
+
+
+def flat(number: int) -> np.ndarray:
+    """A plain image (84, 84, 3) with a corner of its own for every number: quickly written, quickly read."""
+    rng = np.random.default_rng(number)
+    image = np.empty((84, 84, 3), np.uint8)
+    image[:] = rng.integers(0, 200, 3)
+    image[:42, :42] = rng.integers(0, 256, 3)
+    return image
+
+
+@pytest.fixture(scope="module")
+def mini(own_cache, tmp_path_factory) -> Path:
+    """miniImageNet as cached pickles: as many classes and images as 20-way training with distractors needs."""
+    folder = tmp_path_factory.mktemp("mini")
+    # 40 % labelled: 13 of 33 for 5 shots and 8 queries in training, 20 of 50 for 5 and 15 in testing.
+    for split, (classes, images) in {"train": (40, 33), "val": (10, 50), "test": (10, 50)}.items():
+        pixels = np.stack([flat(len(split) * 10_000 + index) for index in range(classes * images)])
+        rows = {
+            f"n{len(split)}{index:07}": list(range(index * images, (index + 1) * images)) for index in range(classes)
+        }
+        content = {"image_data": pixels, "class_dict": rows}
+        (folder / f"mini-imagenet-cache-{split}.pkl").write_bytes(pickle.dumps(content))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tiered(own_cache, tmp_path_factory) -> Path:
+    """tieredImageNet in its original files: PNG images in pickles."""
+    folder = tmp_path_factory.mktemp("tiered")
+    # 10 % labelled: 9 of 90 in training, 16 of 160 in testing.
+    for split, (classes, images) in {"train": (40, 90), "val": (10, 160), "test": (10, 160)}.items():
+        files = []
+        for index in range(classes * images):
+            buffer = io.BytesIO()
+            Image.fromarray(flat(index)[::2, ::2]).save(buffer, "PNG", compress_level=1)
+            files.append(np.frombuffer(buffer.getvalue(), np.uint8))
+        labels = np.repeat(np.arange(classes), images)
+        names = {"label_specific": labels, "label_specific_str": [f"{split} {index}" for index in range(classes)],
+                 "label_general": 0 * labels, "label_general_str": ["thing"]}  # fmt: skip
+        (folder / f"{split}_images_png.pkl").write_bytes(pickle.dumps(files, 2))
+        (folder / f"{split}_labels.pkl").write_bytes(pickle.dumps(names, 2))
+    return folder
+
+
+@pytest.fixture
+def tacit(monkeypatch, capsys) -> Callable[..., tuple[int, str, str]]:
+    """The command in this process, whose workers are warm: exit code, standard output and error."""
+
+    def run(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["tacit", *map(str, words)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        return (int(end.value.code or 0), *capsys.readouterr())
+
+    return run
+
+
+SHORT = ["--episodes", 2, "--splits", 1, "--test-episodes", 3, "--jobs", 2, "--device", "cpu"]
+
+
+def test_table_1_on_mini_imagenet(mini, tmp_path, tacit):
+    code, out, errors = tacit(
+        "reproduce", "table1", "--dataset", "mini-imagenet", "--data", mini, "--image-size", 28, "--out", tmp_path,
+        "--method", "pn", "--method", "tac", "--shots", 1, *SHORT,
+    )  # fmt: skip
+    assert code == 0, errors
+    rows = {(row["system"], row["distractors"]): row for row in read_content(tmp_path)["table1"]}
+    assert list(rows) == [
+        (line, others) for line in ("PN, 5-way training", "PN", "TAC") for others in (False, True)
+    ]  # fmt: skip
+    assert [row["published"] for row in rows.values()] == [43.61] * 4 + [55.50, 50.95]
+    for folder in (tmp_path / "report.html", tmp_path / "report.md"):
+        text = folder.read_text()
+        for published in ("43.61", "55.50", "50.95"):
+            assert f"published {published}" in text
+        difference = rows["TAC", True]["accuracy"] - 50.95
+        assert f"published 50.95 ({difference:+.2f})" in text
+        assert "trained too briefly to be compared" in text, "2 episodes are not 50,000"
+        assert "--method tac --shots 1 --episodes 2" in text, "the command that made it"
+    assert "(55.50)" in out and "TAC" in out
+    assert "report.html" in errors
+
+
+def test_five_shots_on_mini_imagenet(mini, tmp_path, tacit):
+    code, out, errors = tacit(
+        "reproduce", "table1", "--dataset", "mini-imagenet", "--data", mini, "--image-size", 28, "--out", tmp_path,
+        "--method", "tapnet", "--method", "tapnet-semi", "--shots", 5, "--precision", "bfloat16", "--json", *SHORT,
+    )  # fmt: skip
+    assert code == 0, errors
+    rows = json.loads(out)["table1"]
+    assert [(row["system"], row["shots"], row["distractors"], row["published"]) for row in rows] == [
+        ("TapNet", 5, False, 66.86),
+        ("TapNet", 5, True, 66.86),
+        ("TapNet + Semi-Sup. Inference", 5, False, 69.53),
+        ("TapNet + Semi-Sup. Inference", 5, True, 66.93),
+    ]
+    (run,) = (tmp_path / "runs").glob("*/config.json")
+    config = json.loads(run.read_text())
+    assert (config["method"], config["train"]["shots"], config["precision"]) == ("tapnet", 5, "bfloat16")
+
+
+def test_table_2_on_tiered_imagenet(tiered, tmp_path, tacit):
+    code, _, errors = tacit(
+        "reproduce", "table2", "--dataset", "tiered-imagenet", "--data", tiered, "--image-size", 32, "--out", tmp_path,
+        "--method", "tacdap", "--method", "tapnet", "--shots", 1, *SHORT,
+    )  # fmt: skip
+    assert code == 0, errors
+    rows = read_content(tmp_path)["table2"]
+    assert [(row["system"], row["distractors"], row["published"]) for row in rows] == [
+        ("TapNet", False, 51.84), ("TapNet", True, 51.84), ("TACdap", False, 56.06), ("TACdap", True, 53.67)
+    ]  # fmt: skip
+    assert all(f"published {figure}" in (tmp_path / "report.html").read_text() for figure in ("51.84", "53.67"))
+    config = json.loads((tmp_path / "runs" / "tacdap-1-shot-20-way-distractors" / "config.json").read_text())
+    assert config["backbone_options"] == {"average_pool": True}
+    assert (config["labelled_ratio"], config["weight_decay"]) == (0.1, 0.0)
+    assert (config["train"]["distractor_ways"], config["train"]["distractors"]) == (20, 5)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["table4"], "cannot reproduce 'table4': choose from table1, table2, table3, tsne"),
+        (["table1", "figure9"], "cannot reproduce 'figure9'"),
+        (["table1", "--budget", "year"], "unknown budget 'year': choose one of paper, day, hour, minutes"),
+        (["table1", "--method", "magic"], "unknown method 'magic': choose one of pn, "),
+        (["table1", "--distractors", "some"], "--distractors takes without, with, both, got 'some'"),
+        (["table1", "--dataset", "nothing"], "unknown data set 'nothing'"),
+        (["table1", "--device", "abacus"], "unknown device 'abacus'"),
+    ],
+)
+def test_bad_input_is_one_sentence(tmp_path, tacit, words, sentence):
+    code, out, errors = tacit("reproduce", *words, "--out", tmp_path / "out")
+    assert (code, out) == (2, "")
+    assert errors.startswith(f"tacit: {sentence}")
+    assert len(errors.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="sends SIGTERM")
+def test_stopped_twice_it_ends_in_the_same_report(mini, tmp_path, tacit):
+    def words(out: Path) -> list[str]:
+        command = ["reproduce", "table1", "--dataset", "mini-imagenet", "--data", mini, "--image-size", 28,
+                   "--out", out, "--method", "tac", "--method", "tapnet", "--method", "tapnet-semi", "--shots", 1,
+                   "--distractors", "without", *SHORT, "--episodes", 12, "--jobs", 1]  # fmt: skip
+        return list(map(str, command))
+
+    straight, stopped = tmp_path / "straight", tmp_path / "stopped"
+    for sign in ("runs/tac-1-shot-20-way/config.json", "runs/tac-1-shot-20-way/cell.json"):
+        command = [sys.executable, "-m", "tacit", *words(stopped)]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        deadline = time.monotonic() + 120
+        while not (stopped / sign).exists():
+            assert time.monotonic() < deadline and process.poll() is None
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 130, errors
+        assert "run the same command again" in errors
+        assert "Traceback" not in errors
+        assert not (stopped / "report.html").exists()
+    for out in (straight, stopped):
+        assert tacit(*words(out))[0] == 0
+    assert read_content(stopped) == read_content(straight)
+    assert markdown_tables(stopped) == markdown_tables(straight)
+    for name in ("tac", "tapnet"):
+        heads = [out / "runs" / f"{name}-1-shot-20-way" / "checkpoint" / "last.json" for out in (straight, stopped)]
+        assert len({json.loads(head.read_text())["sha256"] for head in heads}) == 1
