@@ -153,7 +153,11 @@ class Plan:
 
 
 def columns(setting: Setting, table: TableSpec) -> list[Column]:
-    return [(k, others) for others in table.distractors if others in setting.distractors for k in setting.shots]
+    """The columns of a table that are wanted."""
+    found = [(k, others) for others in table.distractors if others in setting.distractors for k in setting.shots]
+    if not found:
+        raise TacitError(f"the table '{table.title}' has no columns with distractors: leave out --distractors")
+    return found
 
 
 def systems(setting: Setting, table: TableSpec) -> list[System]:
