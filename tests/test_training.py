@@ -15,7 +15,7 @@ from tacit import TacitError
 from tacit.checkpoint import load_checkpoint
 from tacit.errors import Interrupted, JobFailed
 from tacit.run import RunConfig, build_learner, load_run
-from tacit.sampling import EpisodeSpec
+from tacit.sampling import EpisodeSampler, EpisodeSpec, split_labelled
 from tacit.training import learning_rate, train
 
 
@@ -231,6 +231,68 @@ def test_too_few_references_for_validation_are_noticed_before_training(config, b
     with pytest.raises(TacitError, match="train it with --ways 6"):
         run(replace(config, validation=EpisodeSpec(6, 1, 3, 3)), tmp_path / "run", blobs)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.fixture(scope="module")
+def short(config) -> RunConfig:
+    """The run in bfloat16."""
+    return replace(config, precision="bfloat16")
+
+
+@pytest.mark.parametrize("moment", [4, 8])
+def test_a_run_in_bfloat16_resumes_to_the_same_weights(unbroken, short, blobs, tmp_path, moment):
+    def interrupt(progress, _):
+        if progress.episode == moment:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    run(short, tmp_path / "unbroken", blobs)
+    with pytest.raises(Interrupted):
+        run(short, tmp_path / "run", blobs, observe=interrupt)
+    torch.manual_seed(999)
+    run(short, tmp_path / "run", blobs, resume=True)
+    assert_same_run(tmp_path / "unbroken", tmp_path / "run")
+    tensors, _ = load_checkpoint(tmp_path / "run" / "checkpoint", "last")
+    exact, _ = load_checkpoint(unbroken / "checkpoint", "last")
+    assert not torch.equal(tensors["model.method.references"], exact["model.method.references"]), (
+        "it makes a difference"
+    )
+    assert {name: value.dtype for name, value in tensors.items()} == {name: v.dtype for name, v in exact.items()}
+
+
+def test_bfloat16_is_for_convolutions_only(config, short, blobs):
+    """Embeddings, loss, gradients and weights are float32, and agree to the three digits that bfloat16 has."""
+    split = split_labelled(blobs["train"].labels, blobs["train"].class_names, 0.5, 0)
+    episode = EpisodeSampler(split, config.train, 0).batch(0, 2)
+    images = episode.map_images(lambda rows: torch.from_numpy(blobs["train"].images[rows.numpy()]))
+    seen, losses = [], []
+    for settings in (config, short):
+        learner = build_learner(settings).train()
+        inside = []
+        convolution = next(layer for layer in learner.backbone.modules() if isinstance(layer, torch.nn.Conv2d))
+        convolution.register_forward_hook(lambda *found, kept=inside: kept.append(found[-1].dtype))
+        learner.method.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+        loss = learner(images)
+        loss.backward()
+        losses.append(loss.detach())
+        assert set(inside) == {torch.bfloat16 if settings is short else torch.float32}
+        assert all(parameter.dtype == parameter.grad.dtype == torch.float32 for parameter in learner.parameters())
+    for name in ("support", "query", "unlabelled"):
+        exact, rough = (getattr(embedded, name) for embedded in seen)
+        assert exact.dtype == rough.dtype == torch.float32
+        assert not torch.equal(exact, rough)
+        assert (exact - rough).norm() < 0.02 * exact.norm()
+    assert losses[0].dtype == losses[1].dtype == torch.float32
+    assert losses[1].item() == pytest.approx(losses[0].item(), rel=0.05)
+
+
+def test_an_unknown_precision_is_refused(config):
+    with pytest.raises(TacitError, match="unknown precision 'float8': choose one of float32, bfloat16"):
+        replace(config, precision="float8")
+
+
+def test_precision_belongs_to_the_run(unbroken, short, blobs):
+    with pytest.raises(TacitError, match=r"differs in precision \(float32 here, bfloat16 there\)"):
+        run(short, unbroken, blobs, resume=True)
 
 
 @pytest.mark.slow
