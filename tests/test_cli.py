@@ -60,8 +60,8 @@ def runs(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("command", [[], ["methods"], ["datasets"], ["train"], ["evaluate"], ["grid"], ["demo"],
-                                     ["models"], ["export"], ["data"], ["data", "check"],
+@pytest.mark.parametrize("command", [[], ["methods"], ["datasets"], ["train"], ["evaluate"], ["grid"], ["reproduce"],
+                                     ["demo"], ["models"], ["export"], ["data"], ["data", "check"],
                                      ["data", "prepare"]])  # fmt: skip
 def test_help_teaches(command):
     out = good(*command, "--help")

@@ -338,9 +338,16 @@ def test_a_cell_that_fails_is_named_and_the_rest_stands(setting, tmp_path):
     assert "failed" in text and "tac-1-shot-6-way: training diverged" in text
 
 
-def test_a_table_without_lines_is_refused(setting, tmp_path):
-    with pytest.raises(TacitError, match="the table has no line of pn"):
-        reproduce(["table3"], replace(setting, methods=("pn",)), tmp_path / "out", command="tacit")
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"methods": ("pn",)}, "the table has no line of pn"),
+        ({"distractors": (True,)}, "has no columns with distractors"),
+    ],
+)
+def test_an_empty_table_is_refused(setting, tmp_path, change, sentence):
+    with pytest.raises(TacitError, match=sentence):
+        reproduce(["table3"], replace(setting, **change), tmp_path / "out", command="tacit")
     assert not (tmp_path / "out").exists()
 
 
@@ -482,6 +489,18 @@ def test_bad_input_is_one_sentence(tmp_path, tacit, words, sentence):
     assert errors.startswith(f"tacit: {sentence}")
     assert len(errors.splitlines()) == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_failed_cells_are_named_and_the_exit_code_tells(mini, tmp_path, tacit):
+    code, out, errors = tacit(
+        "reproduce", "table1", "--dataset", "mini-imagenet", "--data", mini, "--image-size", 28, "--out", tmp_path,
+        "--method", "tac", "--distractors", "without", "--shots", 1, "--labelled-ratio", 0.1, *SHORT,
+    )  # fmt: skip
+    assert code == 1
+    assert "failed" in out
+    assert "1 cells failed: tac-1-shot-20-way" in errors
+    assert "has 3 labelled images, but 9 are needed" in (tmp_path / "report.md").read_text()
+    assert not list(tmp_path.glob("runs/*/config.json"))
 
 
 @pytest.mark.slow
