@@ -188,6 +188,34 @@ def test_tac_step_by_step():
             means = (3 * centroids + soft.mT @ unlabelled) / (3 + soft.sum(0).unsqueeze(-1))
 
 
+def test_cosine_clustering_step_by_step():
+    """Soft labels by the cosines of points and class means in the explicit null space; all else as before."""
+    centroids, unlabelled, queries, references, _ = episode()
+    result = F.tac(centroids, 3, unlabelled, queries, references, iterations=2, scale=6.0, cosine=True)
+    means = centroids
+    for step in range(2):
+        errors = F.error_vectors(means, references)
+        points, targets = (vectors @ explicit_null_space(errors) for vectors in (unlabelled, means))
+        cosines = torch.nn.functional.cosine_similarity(points.unsqueeze(1), targets.unsqueeze(0), dim=-1)
+        soft = torch.softmax(6 * cosines, -1)
+        torch.testing.assert_close(result.probabilities[step], soft)
+        means = (3 * centroids + soft.mT @ unlabelled) / (3 + soft.sum(0).unsqueeze(-1))
+    errors = F.error_vectors(means, references)
+    expected = torch.softmax(-explicit_sqdist(queries, references, errors), -1)
+    torch.testing.assert_close(torch.softmax(result.logits[2], -1), expected)
+
+
+def test_cosine_clustering_does_not_mind_how_long_a_point_is():
+    centroids, unlabelled, queries, references, extra = episode()
+    longer = unlabelled * torch.linspace(0.1, 10, 11, dtype=unlabelled.dtype).unsqueeze(-1)
+    short, long = (
+        F.tac(centroids, 1, points, queries, references, 1, cosine=True, scale=6.0) for points in (unlabelled, longer)
+    )
+    torch.testing.assert_close(short.probabilities, long.probabilities)
+    zero = F.tac(centroids, 1, unlabelled * 0, queries, references, 2, extra, cosine=True)
+    assert zero.logits.isfinite().all()
+
+
 def test_tacdap_step_by_step():
     """N + 1 pairs span the clustering space, N pairs the classification space; no support behind the last mean."""
     centroids, unlabelled, queries, references, extra = episode()
@@ -232,10 +260,10 @@ def test_batched_equals_one_by_one():
 
 
 @settings(deadline=None, max_examples=30)
-@given(st.integers(0, 10**6), st.booleans())
-def test_permuting_classes_queries_or_unlabelled_points_permutes_the_answer(seed, distractor_aware):
+@given(st.integers(0, 10**6), st.booleans(), st.booleans())
+def test_permuting_classes_queries_or_unlabelled_points_permutes_the_answer(seed, distractor_aware, cosine):
     centroids, unlabelled, queries, references, extra = episode(seed=seed)
-    options = {"distractor_reference": extra} if distractor_aware else {}
+    options = {"distractor_reference": extra if distractor_aware else None, "cosine": cosine}
     plain = F.tac(centroids, 1, unlabelled, queries, references, 3, **options)
     generator = torch.Generator().manual_seed(seed)
     classes, rows, points = (torch.randperm(n, generator=generator) for n in (5, 7, 11))
@@ -245,13 +273,14 @@ def test_permuting_classes_queries_or_unlabelled_points_permutes_the_answer(seed
     torch.testing.assert_close(permuted.probabilities, plain.probabilities[:, points][:, :, columns])
 
 
+@pytest.mark.parametrize("cosine", [False, True])
 @pytest.mark.parametrize("distractor_aware", [False, True])
-def test_gradients_through_tac_including_the_projection(distractor_aware):
+def test_gradients_through_tac_including_the_projection(distractor_aware, cosine):
     inputs = episode(ways=3, dim=7, unlabelled=4, queries=2)
     inputs = [tensor.requires_grad_() for tensor in (inputs if distractor_aware else inputs[:4])]
 
     def probabilities(c, u, q, r, extra=None):
-        result = F.tac(c, 2, u, q, r, 2, extra, scale=0.5)
+        result = F.tac(c, 2, u, q, r, 2, extra, scale=0.5, cosine=cosine)
         return torch.softmax(result.logits, -1), result.probabilities
 
     assert gradcheck(probabilities, inputs)
@@ -330,13 +359,14 @@ def test_without_gradients_the_answer_is_the_same(case, with_distractor):
         torch.testing.assert_close(ours, theirs.detach(), atol=2e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("cosine", [False, True])
 @pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
-def test_many_points_are_streamed(batch, monkeypatch):
+def test_many_points_are_streamed(batch, cosine, monkeypatch):
     centroids, unlabelled, queries, references, extra = episode(batch, dtype=torch.float32)
-    whole = F.tac(centroids, 1, unlabelled, queries, references, 3, extra)
+    whole = F.tac(centroids, 1, unlabelled, queries, references, 3, extra, cosine=cosine)
     for points in (3, 30, 1000):  # a stretch may be a part of an episode, or several episodes
         monkeypatch.setattr(F, "STRETCH", points * unlabelled.shape[-1])
-        streamed = F.tac(centroids, 1, unlabelled, queries, references, 3, extra, keep_steps=False)
+        streamed = F.tac(centroids, 1, unlabelled, queries, references, 3, extra, cosine=cosine, keep_steps=False)
         torch.testing.assert_close(streamed.logits, whole.logits)
         torch.testing.assert_close(streamed.centroids, whole.centroids[-1:])
         assert len(streamed.probabilities) == 0
