@@ -45,13 +45,14 @@ class SoftKMeansCluster(SoftKMeans):
     r for the distractor cluster at 0.
 
     Args:
-        length_scale: where the learned length scale starts.
+        length_scale: where the learned length scale starts; 100 as in the authors' code. That is wide: at first the
+            cluster takes what is farther than about log(100) from every class, wherever it lies.
     """
 
     title = "Soft k-Means + Cluster"
     summary = "Soft k-Means with a distractor cluster at the origin, of learned length scale"
 
-    def __init__(self, dim: int, ways: int, *, length_scale: float = 1.0, **options: Any) -> None:
+    def __init__(self, dim: int, ways: int, *, length_scale: float = 100.0, **options: Any) -> None:
         super().__init__(dim, ways, **options)
         if not (length_scale > 0 and math.isfinite(length_scale)):
             raise TacitError(f"length_scale must be a number above 0, got {length_scale}")
