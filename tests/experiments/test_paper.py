@@ -105,7 +105,7 @@ def test_budgets_differ_only_in_episodes_and_splits():
         assert all(asdict(BUDGETS[less])[name] <= value for name, value in asdict(BUDGETS[more]).items())
 
 
-@pytest.mark.parametrize("dataset", ["mini-imagenet", "tiered-imagenet", "glyphs"])
+@pytest.mark.parametrize("dataset", ["mini-imagenet", "tiered-imagenet", "folder"])
 def test_the_paper_s_episodes(dataset):
     recipe = recipe_for(dataset)
     assert (recipe.test.ways, recipe.test.queries, recipe.test.unlabelled) == (5, 15, 20)
@@ -114,6 +114,16 @@ def test_the_paper_s_episodes(dataset):
     assert recipe.average_pool == (dataset == "tiered-imagenet")
     assert recipe.weight_decay == (0.0 if dataset == "tiered-imagenet" else 5e-4)
     assert recipe.learning_rate == 1e-3
+
+
+@pytest.mark.parametrize(("ways", "again"), [(20, {"pn", "soft-kmeans", "masked-soft-kmeans"}), (5, {"tapnet", "tac"})])
+def test_systems_published_with_other_training_ways_have_a_second_line(ways, again):
+    lines = TABLES["table1"].lines(ways)
+    second = {line.training: line.ways for line in lines if line.ways}
+    assert again <= set(second)
+    assert set(second.values()) == {25 - ways}, "5 where the recipe has 20, and 20 where it has 5"
+    assert [line for line in lines if not line.ways] == list(SYSTEMS)
+    assert len({line.line for line in lines}) == len(lines), "no two lines are called the same"
 
 
 def test_omniglot_has_two_labelled_drawings_of_a_character():
