@@ -73,7 +73,7 @@ class TableSpec:
     """One table: its lines, and whether it has columns with distractors.
 
     With ``both_readings``, systems that were published with other training ways than the recipe's have a second line:
-    trained as published, beside trained with equal ways.
+    trained as published, beside trained with equal ways; if the data has classes enough, distractors included.
     """
 
     title: str
@@ -81,12 +81,12 @@ class TableSpec:
     distractors: tuple[bool, ...] = (False, True)
     both_readings: bool = True
 
-    def lines(self, ways: int) -> list[System]:
-        """The lines of the table where the recipe trains with so many ways; those trained as published first."""
+    def lines(self, ways: int, classes: int) -> list[System]:
+        """The lines where the recipe trains with so many ways, on so many classes; those trained as published first."""
         as_published = [
             replace(system, ways=PUBLISHED_WAYS[system.training])
             for system in self.systems
-            if self.both_readings and PUBLISHED_WAYS.get(system.training, ways) != ways
+            if self.both_readings and ways != PUBLISHED_WAYS.get(system.training, ways) <= classes // 2
         ]
         return [*as_published, *self.systems]
 

@@ -162,7 +162,7 @@ def columns(setting: Setting, table: TableSpec) -> list[Column]:
 
 def systems(setting: Setting, table: TableSpec) -> list[System]:
     """The lines of a table that are wanted."""
-    lines = table.lines(setting.recipe.train.ways)
+    lines = table.lines(setting.recipe.train.ways, len(setting.images.class_names))
     found = [s for s in lines if setting.methods is None or s.method in setting.methods]
     if not found:
         raise TacitError(f"the table has no line of {', '.join(setting.methods or ())}")
