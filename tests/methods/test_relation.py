@@ -100,6 +100,19 @@ def test_probabilities_of_metagan():
     torch.testing.assert_close(model.loss(episode), -(right + model.adversarial * (real + fake)))
 
 
+def test_loss_of_the_generator():
+    """To pass for real, and to have the mean features of the real points of its task."""
+    episode, model = make_episode(), method("metagan", feature_matching=2.0).eval()
+    torch.manual_seed(1)
+    generated = model.generator(episode.support, torch.randn(3, 10, 64).double())
+    passing = 1 - 1 / (1 + model(replace(episode, query=generated)).exp().sum(-1))
+    real = torch.cat([episode.query, episode.unlabelled], 1)
+    means = [model.features(episode.support, points).mean((1, 2)) for points in (generated, real)]
+    matching = (means[0] - means[1]).square().mean()
+    torch.manual_seed(1)
+    torch.testing.assert_close(model.loss(episode, "generator"), -passing.log().mean() + 2 * matching)
+
+
 def test_each_turn_moves_its_own_side_only():
     episode, model = make_episode(), method("metagan").train()
     generators = {id(parameter) for parameter in model.turn_parameters()["generator"]}
