@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -108,7 +109,7 @@ def test_soft_kmeans_is_one_weighted_mean():
 
 
 def test_cluster_at_the_origin_takes_points_near_it_and_its_reach_is_learned():
-    model = method("soft-kmeans-cluster")
+    model = method("soft-kmeans-cluster", length_scale=1.0)
     means = torch.randn(WAYS, DIM).double() * 3
     points = torch.cat([means[:1], torch.zeros(1, DIM)])
     near, origin = model.weights(points, means).sum(-1)
@@ -119,6 +120,19 @@ def test_cluster_at_the_origin_takes_points_near_it_and_its_reach_is_learned():
     assert model.weights(means.mean(0, keepdim=True) + 2, means).sum() < 0.5
     model.weights(points + 1, means).sum().backward()
     assert model.log_length.grad.abs() > 0
+
+
+def test_the_distractor_cluster_starts_wide():
+    """At a squared distance of log(100) from a class, that class and the cluster of length scale 100 have equal claims."""
+    model = method("soft-kmeans-cluster")
+    means = torch.zeros(WAYS, DIM).double()
+    means[1:] += 50  # the others are out of reach
+    edge = torch.zeros(3, DIM).double()
+    edge[1, 0], edge[2, 0] = math.log(100) ** 0.5, 2 * math.log(100) ** 0.5
+    torch.testing.assert_close(
+        model.weights(edge, means)[:2, 0], torch.tensor([100 / 101, 0.5]).double(), atol=1e-3, rtol=0
+    )
+    assert model.weights(edge, means)[2].sum() < 1e-5
 
 
 def test_masks_count_near_points_more():
