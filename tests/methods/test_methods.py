@@ -123,7 +123,7 @@ def test_cluster_at_the_origin_takes_points_near_it_and_its_reach_is_learned():
 
 
 def test_the_distractor_cluster_starts_wide():
-    """At a squared distance of log(100) from a class, that class and the cluster of length scale 100 have equal claims."""
+    """At a squared distance of log(100), a class and the cluster of length scale 100 have equal claims."""
     model = method("soft-kmeans-cluster")
     means = torch.zeros(WAYS, DIM).double()
     means[1:] += 50  # the others are out of reach
