@@ -342,12 +342,12 @@ def test_the_command_reports_failed_cells(photos, tmp_path, capsys):
 def test_ctrl_c_saves_and_the_same_command_goes_on(photos, tmp_path):
     straight, stopped = tmp_path / "straight", tmp_path / "stopped"
     names = ["pn-1-shot-seed-0", "tac-1-shot-seed-0"]
-    grids = [
-        arguments(photos, out, "--method", "pn", "--method", "tac", "--episodes", 150) for out in (straight, stopped)
-    ]
+    # Validated at the end only, so that a checkpoint before it is there because of Ctrl-C.
+    more = ("--method", "pn", "--method", "tac", "--episodes", 600, "--validate-every", 600)
+    grids = [arguments(photos, out, *more) for out in (straight, stopped)]
     process = subprocess.Popen([sys.executable, "-m", "tacit", *grids[1]], stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
-    while not all((stopped / name / "metrics.jsonl").exists() for name in names):
+    while not all((stopped / name / "config.json").exists() for name in names):
         assert time.monotonic() < deadline and process.poll() is None
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
@@ -357,8 +357,7 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(photos, tmp_path):
     assert "Traceback" not in errors
     assert not litter(stopped)
     states = [json.loads((stopped / name / "checkpoint" / "last.json").read_text())["state"] for name in names]
-    assert all(0 < state["episode"] < 150 for state in states)
-    assert any(state["episode"] % 20 for state in states), "saved where it was, not at the last validation"
+    assert all(0 < state["episode"] < 600 for state in states), "saved where it was"
     for grid in grids:
         tacit(*grid)
     for name in names:
