@@ -20,7 +20,7 @@ from ..methods import build_method
 from ..run import RunConfig
 from ..sampling import EpisodeSpec
 from .cell import Cell, Measurement, measured
-from .paper import FIGURES, SHARES, TABLES, UNDER_DISTRACTORS, Budget, Column, Recipe, System, TableSpec
+from .paper import FIGURES, SHARES, TABLES, UNDER_DISTRACTORS, VARIANTS, Budget, Column, Recipe, System, TableSpec
 
 WHATS = (*TABLES, *FIGURES, "all")
 SOFT_KMEANS = (
@@ -69,11 +69,12 @@ class Setting:
     def protocol(self, spec: EpisodeSpec) -> Protocol:
         return Protocol(spec, self.labelled_ratio, self.budget.splits, self.budget.test_episodes, self.seed)
 
-    def config(self, method: str, ways: int | None, shots: int, distractors: bool) -> RunConfig:
+    def config(self, system: System, shots: int, distractors: bool) -> RunConfig:
         """A training."""
-        recipe, episodes = self.recipe, self.budget.episodes
-        options = recipe.options.get(method, {})
-        train = replace(recipe.train, ways=ways or recipe.train.ways, shots=shots)
+        recipe, episodes, method = self.recipe, self.budget.episodes, system.training
+        options = {} if system.published_ways else recipe.options.get(method, {})
+        options = options | (VARIANTS[system.variant] if system.variant else {})
+        train = replace(recipe.train, ways=system.published_ways or recipe.train.ways, shots=shots)
         if not _uses_unlabelled(method, options):
             train, distractors = replace(train, unlabelled=0), False
         every = max(1, episodes // 10) if episodes >= 1000 else episodes
@@ -141,8 +142,8 @@ class Plan:
     def ask(self, system: System, shots: int, distractors: bool, test: EpisodeSpec | None = None) -> Source:
         """Plan a measurement; ``test`` is another episode than that of the column."""
         setting = self.setting
-        config = setting.config(system.training, system.ways, shots, distractors)
-        name = f"{system.training}-{shots}-shot-{config.train.ways}-way"
+        config = setting.config(system, shots, distractors)
+        name = f"{'-'.join(filter(None, (system.training, system.variant)))}-{shots}-shot-{config.train.ways}-way"
         if config.train.distractor_ways:
             name += "-distractors"
         protocol = setting.protocol(test or setting.spec(shots, distractors))
