@@ -160,6 +160,7 @@ def test_page_markdown_csv_and_json_agree(out):
 def test_what_can_be_shared_is_trained_once(out):
     runs = {path.parent.name: json.loads(path.read_text()) for path in (out / "runs").glob("*/cell.json")}
     labelled_only, others = ["pn", "relation", "tapnet"], ["tpn", "metagan", "imp", "tac", "tacdap"]
+    others += ["tac-cosine", "tacdap-cosine"]
     soft = ["soft-kmeans", "soft-kmeans-cluster", "masked-soft-kmeans"]
     expected = {f"{method}-1-shot-6-way" for method in [*labelled_only, *soft, *others, "tapnet-soft-clustering"]}
     expected |= {f"{method}-1-shot-6-way-distractors" for method in [*soft, *others]}
@@ -170,6 +171,11 @@ def test_what_can_be_shared_is_trained_once(out):
                 for entry in runs["pn-1-shot-5-way"]["measured"]]  # fmt: skip
     assert sorted(measured) == [("pn", False), ("pn", True), ("soft-kmeans", False), ("soft-kmeans", True)]
     assert runs["pn-1-shot-6-way"]["config"]["train"]["unlabelled"] == 0
+    options = {name: runs[f"{name}-1-shot-{ways}-way"]["config"]["options"]
+               for name, ways in {"pn": 5, "soft-kmeans": 6, "tac": 6, "tac-cosine": 6}.items()}  # fmt: skip
+    assert options["pn"] == options["tac"] == {}, "trained as published"
+    assert options["soft-kmeans"] == {"scale": 0.1}, "as the recipe says"
+    assert options["tac-cosine"]["cosine_clustering"]
     content = read_content(out)
     (first,) = (row for row in content["table1"] if row["system"] == "TAC" and not row["distractors"])
     (third,) = (row for row in content["table3"] if row["system"] == "TAC")
@@ -207,8 +213,8 @@ def test_refinements_start_with_none_and_tac_has_one_rival(out):
     for row in content["iterations"]:
         lines.setdefault(row["method"], []).append(row["accuracy"])
         assert row["refinements"] == len(lines[row["method"]]) - 1
-    tac, rival = lines
-    assert tac == "TAC"
+    *ours, rival = lines
+    assert ours == ["TAC", "TAC, cosines in M"]
     assert all(len(line) == 6 for line in lines.values())
     (chosen,) = (row for row in content["table3"] if row["system"] == "TAC")
     assert lines["TAC"][chosen["refinements"]] == chosen["accuracy"], "the same weights, the same episodes"
@@ -226,7 +232,8 @@ def test_shares_of_distractors(out):
     for row in read_content(out)["distractors"]:
         assert row["setting"] == "1-shot"
         lines.setdefault(row["method"], {})[row["share"]] = row["accuracy"]
-    assert list(lines) == ["PN", "Soft k-Means", "Soft k-Means + Cluster", "TapNet", "TAC", "TACdap"]
+    assert list(lines) == ["PN", "Soft k-Means", "Soft k-Means + Cluster", "TapNet", "TAC", "TACdap",
+                           "TACdap, cosines in M"]  # fmt: skip
     assert all(list(line) == [0, 20, 40, 60, 80] for line in lines.values())
     for method in ("PN", "TapNet"):
         assert len(set(lines[method].values())) == 1, "without unlabelled images distractors do nothing"
@@ -284,7 +291,7 @@ def test_one_test_episode_has_no_interval(out, setting, tmp_path):
     once = replace(once, distractors=(False,))
     reproduce(["table1", "entropy"], once, tmp_path, command="tacit", jobs=2, device="cpu")
     content = read_content(tmp_path)  # which must be JSON, and that has no word for what is not a number
-    assert [row["interval"] for row in content["table1"]] == [None]
+    assert [row["interval"] for row in content["table1"]] == [None, None]
     assert {(row["accuracy_interval"], row["cross_entropy_interval"]) for row in content["entropy"]} == {(None, None)}
 
 
@@ -334,7 +341,7 @@ def test_a_cell_that_fails_is_named_and_the_rest_stands(setting, tmp_path):
     wild = replace(setting, recipe=recipe, methods=("tac",), distractors=(False,), budget=Budget(**options))
     content = reproduce(["table1", "iterations", "entropy", "tsne"], wild, tmp_path, command="tacit", jobs=2)
     assert "training diverged" in content["failed"]["tac-1-shot-6-way"]
-    assert [row["accuracy"] for row in content["table1"]] == [None]
+    assert [row["accuracy"] for row in content["table1"]] == [None, None]
     text = (tmp_path / "report.md").read_text()
     assert "failed" in text and "tac-1-shot-6-way: training diverged" in text
 
@@ -421,10 +428,9 @@ def test_table_1_on_mini_imagenet(mini, tmp_path, tacit):
     )  # fmt: skip
     assert code == 0, errors
     rows = {(row["system"], row["distractors"]): row for row in read_content(tmp_path)["table1"]}
-    assert list(rows) == [
-        (line, others) for line in ("PN, 5-way training", "PN", "TAC") for others in (False, True)
-    ]  # fmt: skip
-    assert [row["published"] for row in rows.values()] == [43.61] * 4 + [55.50, 50.95]
+    lines = ("PN, 5-way training", "PN", "TAC", "TAC, cosines in M")
+    assert list(rows) == [(line, others) for line in lines for others in (False, True)]
+    assert [row["published"] for row in rows.values()] == [43.61] * 4 + [55.50, 50.95, None, None]
     for folder in (tmp_path / "report.html", tmp_path / "report.md"):
         text = folder.read_text()
         for published in ("43.61", "55.50", "50.95"):
@@ -463,7 +469,8 @@ def test_table_2_on_tiered_imagenet(tiered, tmp_path, tacit):
     assert code == 0, errors
     rows = read_content(tmp_path)["table2"]
     assert [(row["system"], row["distractors"], row["published"]) for row in rows] == [
-        ("TapNet", False, 51.84), ("TapNet", True, 51.84), ("TACdap", False, 56.06), ("TACdap", True, 53.67)
+        ("TapNet", False, 51.84), ("TapNet", True, 51.84), ("TACdap", False, 56.06), ("TACdap", True, 53.67),
+        ("TACdap, cosines in M", False, None), ("TACdap, cosines in M", True, None),
     ]  # fmt: skip
     assert all(f"published {figure}" in (tmp_path / "report.html").read_text() for figure in ("51.84", "53.67"))
     config = json.loads((tmp_path / "runs" / "tacdap-1-shot-20-way-distractors" / "config.json").read_text())
@@ -499,7 +506,7 @@ def test_failed_cells_are_named_and_the_exit_code_tells(mini, tmp_path, tacit):
     )  # fmt: skip
     assert code == 1
     assert "failed" in out
-    assert "1 cells failed: tac-1-shot-20-way" in errors
+    assert "2 cells failed: tac-1-shot-20-way, tac-cosine-1-shot-20-way" in errors
     assert "has 3 labelled images, but 9 are needed" in (tmp_path / "report.md").read_text()
     assert not list(tmp_path.glob("runs/*/config.json"))
 

@@ -108,8 +108,15 @@ TABLES = {
     "table3": TableSpec("Where to cluster, and how often", ABLATION, distractors=(False,), both_readings=False),
 }
 FIGURES = ("tsne", "iterations", "entropy", "distractors")
-# Lines of the figure over the share of distractors; the first uses labelled images only.
-UNDER_DISTRACTORS = ("pn", "soft-kmeans", "soft-kmeans-cluster", "tapnet", "tac", "tacdap")
+SOFT_KMEANS = SYSTEMS[2:5]  # the best of these is TAC's rival in the figure over refinements
+OVER_REFINEMENTS = (*(system for system in SYSTEMS if system.method == "tac"), *SOFT_KMEANS)
+# Lines of the figure over the share of distractors; PN and TapNet use labelled images only.
+UNDER_DISTRACTORS = tuple(
+    system
+    for system in SYSTEMS
+    if system.title
+    in ("PN", "Soft k-Means", "Soft k-Means + Cluster", "TapNet", "TAC", "TACdap", "TACdap, cosines in M")
+)
 SHARES = (0.0, 0.2, 0.4, 0.6, 0.8)
 
 

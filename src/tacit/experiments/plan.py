@@ -20,14 +20,21 @@ from ..methods import build_method
 from ..run import RunConfig
 from ..sampling import EpisodeSpec
 from .cell import Cell, Measurement, measured
-from .paper import FIGURES, SHARES, TABLES, UNDER_DISTRACTORS, VARIANTS, Budget, Column, Recipe, System, TableSpec
+from .paper import (
+    FIGURES,
+    OVER_REFINEMENTS,
+    SHARES,
+    TABLES,
+    UNDER_DISTRACTORS,
+    VARIANTS,
+    Budget,
+    Column,
+    Recipe,
+    System,
+    TableSpec,
+)
 
 WHATS = (*TABLES, *FIGURES, "all")
-SOFT_KMEANS = (
-    "soft-kmeans",
-    "soft-kmeans-cluster",
-    "masked-soft-kmeans",
-)  # the best of these is TAC's rival in a figure
 
 
 @dataclass(frozen=True)
@@ -109,9 +116,9 @@ class Setting:
             f"class, with distractors as many again from {test.ways} other classes; {budget.splits} splits x "
             f"{budget.test_episodes:,} episodes; ± is the 95 % interval over episodes, for these weights: one training "
             f"seed, whose luck it does not see. Training, the same for every model: {budget.episodes:,} episodes of "
-            f"{recipe.train.ways} ways (unless a line says otherwise), {recipe.train.queries} queries and "
-            f"{recipe.train.unlabelled} unlabelled images a class, Adam at {recipe.learning_rate:g}, a tenth of it for "
-            f"the last fifth, {self.precision} convolutions."
+            f"{recipe.train.ways} ways (a line that names others is trained as published), {recipe.train.queries} "
+            f"queries and {recipe.train.unlabelled} unlabelled images a class, Adam at {recipe.learning_rate:g}, a "
+            f"tenth of it for the last fifth, {self.precision} convolutions."
         )
 
 
@@ -181,7 +188,7 @@ def plan_table(plan: Plan, table: TableSpec) -> dict[System, dict[Column, Source
 
 def plan_iterations(plan: Plan) -> dict[System, Source]:
     """TAC and the soft k-means variants, at the fewest shots, without distractors."""
-    named = (System(_title(method), method, iterations=MOST_ITERATIONS) for method in ("tac", *SOFT_KMEANS))
+    named = (replace(system, iterations=MOST_ITERATIONS) for system in OVER_REFINEMENTS)
     return {system: plan.ask(system, plan.setting.fewest, False) for system in named}
 
 
@@ -192,8 +199,7 @@ def plan_distractors(plan: Plan) -> dict[int, dict[System, dict[float, Source]]]
     total = 2 * test.ways * test.unlabelled
     found: dict[int, dict[System, dict[float, Source]]] = {}
     for shots in setting.shots:
-        for method in UNDER_DISTRACTORS:
-            system = System(_title(method), method)
+        for system in UNDER_DISTRACTORS:
             found.setdefault(shots, {})[system] = {
                 share: plan.ask(
                     system, shots, True, replace(test, shots=shots, realistic_total=total, realistic_share=share)
@@ -216,10 +222,6 @@ def check_what(whats: Sequence[str]) -> tuple[str, ...]:
     if "all" in whats:
         return tuple(what for what in WHATS if what not in ("all", "table2"))
     return tuple(dict.fromkeys(whats))
-
-
-def _title(method: str) -> str:
-    return build_method(method, dim=1, ways=2).title
 
 
 def _uses_unlabelled(method: str, options: dict[str, Any]) -> bool:
