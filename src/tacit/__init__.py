@@ -1,10 +1,26 @@
 """Tell image classes apart from a handful of labels and a heap of unlabelled images."""
 
+from typing import TYPE_CHECKING, Any
+
 from . import functional
 from .episode import Episode
 from .errors import TacitError
 from .methods import build_method, methods
 
+if TYPE_CHECKING:
+    from .estimator import TACClassifier
+    from .heads import Head
+
 __version__ = "0.1.0"
 
-__all__ = ["Episode", "TacitError", "__version__", "build_method", "functional", "methods"]
+__all__ = ["Episode", "Head", "TACClassifier", "TacitError", "__version__", "build_method", "functional", "methods"]
+
+_LAZY = {"TACClassifier": "estimator", "Head": "heads"}  # scikit-learn takes a while to import
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'tacit' has no attribute '{name}'")
+    from importlib import import_module
+
+    return getattr(import_module(f".{_LAZY[name]}", __name__), name)

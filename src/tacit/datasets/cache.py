@@ -64,7 +64,7 @@ def cache_root() -> Path:
 
 def write_cache(path: Path, content: bytes) -> None:
     """A whole file in the cache, or a sentence on why it cannot be written."""
-    with _explained(path):
+    with explained(path):
         write_atomic(path, content)
 
 
@@ -87,7 +87,7 @@ def load_cached(
             if not listing.count:
                 raise TacitError(f"the '{split}' split has no images: look at it with 'tacit data check'")
             try:
-                with _explained(folder):
+                with explained(folder):
                     _build(folder, listing, size, spec.channels, what, bar)
             except KeyboardInterrupt:
                 raise Interrupted(f"stopped while {what}; to go on, run the same command") from None
@@ -241,7 +241,7 @@ def _progress(folder: Path, row: int) -> _Progress:
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """Nobody else builds in this folder meanwhile; what a kill left half-written is removed."""
-    with _explained(folder):
+    with explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / ".lock")
         try:
@@ -258,7 +258,8 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def explained(path: Path) -> Iterator[None]:
+    """Errors in writing to the cache become a sentence."""
     try:
         yield
     except OSError as error:

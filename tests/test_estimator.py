@@ -1,0 +1,213 @@
+"""The estimator: scikit-learn's conventions, what is promised of unlabelled rows, and of rows of no class."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from tacit import TACClassifier
+from tacit.clustering import Frame, Points
+
+# The checks below label their rows -1 and 1. Here, as in sklearn.semi_supervised, -1 says that a row is unlabelled, so
+# what they pass has one class only, which is refused.
+MINUS_ONE = "-1 is a class there, and means unlabelled here"
+
+
+def expected(estimator):
+    return {"check_classifiers_classes": MINUS_ONE}
+
+
+@parametrize_with_checks(
+    [TACClassifier(), TACClassifier(distractors=True), TACClassifier(iterations=0, scale=3.0)],
+    expected_failed_checks=expected,
+)
+def test_scikit_learn_s_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def clusters():
+    """Five classes in 32 dimensions, 60 rows each, far from zero and of unequal lengths; and three classes more."""
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(8, 32))
+    truth = np.repeat(np.arange(8), 60)
+    x = (centres[truth] + 0.9 * rng.normal(size=(480, 32)) + 3.0) * rng.uniform(0.5, 2.0, size=(480, 1))
+    order = rng.permutation(480)
+    return x[order], truth[order]
+
+
+@pytest.fixture(scope="module")
+def task(clusters):
+    """Rows of the five classes, two of each labelled."""
+    x, truth = clusters
+    x, truth = x[truth < 5], truth[truth < 5]
+    return x, truth, hidden(truth)
+
+
+def hidden(truth, shots=2):
+    """All labels but the first few of each of the five classes hidden."""
+    y = np.full(len(truth), -1)
+    for label in range(5):
+        rows = np.flatnonzero(truth == label)[:shots]
+        y[rows] = label
+    return y
+
+
+def test_unlabelled_rows_help(task):
+    x, truth, y = task
+    x = x + 3 * np.random.default_rng(3).normal(size=x.shape)
+    model = TACClassifier().fit(x, y)
+    alone = TACClassifier(iterations=0).fit(x, y)
+    free = y < 0
+    assert (model.transduction_ == truth)[free].mean() > (alone.transduction_ == truth)[free].mean() + 0.1
+    assert 1 <= model.n_iter_ <= 6 and alone.n_iter_ == 0
+    assert (model.transduction_ == y)[~free].all(), "what was given is kept"
+    assert model.label_distributions_.shape == (300, 5)
+    np.testing.assert_allclose(model.label_distributions_.sum(1), 1, rtol=1e-6)
+    assert (model.predict(x[free]) == model.transduction_[free]).all()
+
+
+def test_row_order_does_not_matter(task):
+    x, _, y = task
+    order = np.random.default_rng(1).permutation(len(x))
+    for distractors in (False, True):
+        straight, mixed = (
+            TACClassifier(distractors=distractors).fit(x[rows], y[rows]) for rows in (np.arange(len(x)), order)
+        )
+        np.testing.assert_allclose(mixed.label_distributions_, straight.label_distributions_[order], atol=1e-9)
+        np.testing.assert_allclose(mixed.none_score(x), straight.none_score(x), atol=1e-9)
+        assert mixed.none_threshold_ == pytest.approx(straight.none_threshold_)
+
+
+def test_chunks_change_nothing(task, monkeypatch):
+    x, _, y = task
+    whole = TACClassifier(distractors=True).fit(x, y)
+    monkeypatch.setattr("tacit.clustering.CHUNK_BYTES", 7 * 32 * 8)
+    parts = TACClassifier(distractors=True).fit(x, y)
+    np.testing.assert_allclose(parts.label_distributions_, whole.label_distributions_, atol=1e-9)
+    np.testing.assert_allclose(parts.none_score(x), whole.none_score(x), atol=1e-9)
+
+
+def test_float32_and_memory_maps(task, tmp_path):
+    x, _, y = task
+    np.save(tmp_path / "x.npy", x.astype(np.float32))
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    model = TACClassifier().fit(mapped, y)
+    assert model.predict_proba(mapped).dtype == np.float32
+    full = TACClassifier().fit(x, y)
+    np.testing.assert_allclose(model.label_distributions_, full.label_distributions_, atol=1e-4)
+
+
+@pytest.mark.parametrize("blank", [None, np.nan, ""])
+def test_names_with_blanks(task, blank):
+    x, _, y = task
+    names = np.array(["ant", "bee", "cat", "dog", "eel"], dtype=object)
+    given = np.array([names[label] if label >= 0 else blank for label in y], dtype=object)
+    model = TACClassifier().fit(x, given)
+    assert model.classes_.tolist() == names.tolist()
+    assert (model.transduction_ == names[TACClassifier().fit(x, y).transduction_].astype(str)).all()
+
+
+def test_uneven_shots(clusters):
+    x, truth = clusters
+    x, truth = x[truth < 5], truth[truth < 5]
+    y = np.full(len(truth), -1)
+    for label, shots in enumerate((1, 2, 5, 20, 40)):
+        y[np.flatnonzero(truth == label)[:shots]] = label
+    model = TACClassifier().fit(x, y)
+    assert (model.transduction_ == truth)[y < 0].mean() > 0.97
+
+
+def test_the_unit_vectors_are_those_of_the_definition(task):
+    x, _, _ = task
+    rng = np.random.default_rng(2)
+    for mapping in (None, rng.normal(size=(9, 32))):
+        frame = Frame.of(x, mapping)
+        points = Points(x, frame)
+        unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+        unit = unit - unit.mean(0)
+        unit = unit if mapping is None else unit @ mapping.T
+        unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+        np.testing.assert_allclose(points.vectors(slice(None)), unit, atol=1e-12)
+        directions = rng.normal(size=(3, unit.shape[1]))
+        np.testing.assert_allclose(points.cosines(directions)(slice(0, 50)), unit[:50] @ directions.T, atol=1e-12)
+        weights = rng.uniform(size=(300, 3))
+        np.testing.assert_allclose(points.sums(slice(None), weights), weights.T @ unit, atol=1e-10)
+
+
+def test_rows_of_other_classes_are_none_of_these(clusters):
+    x, truth = clusters
+    y = hidden(truth)
+    other, free = truth >= 5, y < 0
+    model = TACClassifier(distractors=True).fit(x, y)
+    none = model.is_none(x)
+    assert none[other].mean() > 0.9
+    assert none[free & ~other].mean() < 0.2
+    assert (model.transduction_ == truth)[free & ~other].mean() > 0.95
+    naive = TACClassifier().fit(x, y)
+    assert (naive.transduction_ == truth)[free & ~other].mean() <= (model.transduction_ == truth)[free & ~other].mean()
+    scores = model.none_score(x)
+    assert ((scores >= 0) & (scores <= 1)).all()
+    assert (none == (scores > model.none_threshold_)).all()
+
+
+def test_rows_known_to_be_none(clusters):
+    x, truth = clusters
+    y = hidden(truth)
+    none = np.zeros(len(y), dtype=bool)
+    none[np.flatnonzero(truth >= 5)[:12]] = True
+    model = TACClassifier().fit(x, y, none=none)
+    rest = (y < 0) & ~none
+    assert model.is_none(x[rest & (truth >= 5)]).mean() > 0.95
+    assert model.is_none(x[rest & (truth < 5)]).mean() < 0.1
+
+
+@pytest.mark.parametrize("distractors", [False, True])
+def test_points_from_nowhere(task, distractors):
+    x, _, y = task
+    strange = np.array([np.zeros(32), np.full(32, 1e30), np.full(32, -1e300), 1e-300 * np.eye(32)[0], -10 * x[0]])
+    model = TACClassifier(distractors=distractors).fit(np.concatenate([x, strange]), np.append(y, [-1] * 5))
+    assert np.isfinite(model.label_distributions_).all()
+    assert np.isfinite(model.none_score(strange)).all()
+    assert model.is_none(strange[[0]]).all() or distractors, "nothing is known of it, so it is not simply class 0"
+    clean = TACClassifier(distractors=distractors).fit(x, y)
+    assert (model.transduction_[:-5] == clean.transduction_).mean() > 0.97, "and the others do not mind"
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"iterations": -1}, "iterations must be a whole number from 0 on, got -1"),
+        ({"iterations": 2.5}, "iterations must be a whole number from 0 on, got 2.5"),
+        ({"scale": 0}, "scale must be 'auto' or a number above 0, got 0"),
+        ({"scale": "large"}, "scale must be 'auto' or a number above 0, got 'large'"),
+        ({"head": "nonsense"}, "there is no head 'nonsense'"),
+    ],
+)
+def test_bad_settings(task, change, sentence):
+    x, _, y = task
+    with pytest.raises(Exception, match=sentence):
+        clone(TACClassifier()).set_params(**change).fit(x, y)
+
+
+def test_bad_labels(task):
+    x, _, y = task
+    for labels, sentence in [
+        (np.full(len(x), -1), "no row is labelled"),
+        (np.where(y == 0, 0, -1), "at least two classes to tell apart, got one class: "),
+        (y[:-1], "X has 300 rows, but y has 299 labels"),
+        (np.where(y == 0, np.nan, y), "y has NaN or infinity"),
+    ]:
+        with pytest.raises(ValueError, match=sentence):
+            TACClassifier().fit(x, labels)
+    with pytest.raises(ValueError, match="labelled and of no class"):
+        TACClassifier().fit(x, y, none=np.ones(len(x), dtype=bool))
+    with pytest.raises(ValueError, match="none must be a bool for each of 300 rows"):
+        TACClassifier().fit(x, y, none=[True])
+
+
+def test_it_says_where_it_clusters():
+    assert "without a head: clusters in the centred, normalised embedding space" in repr(TACClassifier())
+    assert "TACClassifier(" in repr(TACClassifier(head="x")) and "without" not in repr(TACClassifier(head="x"))
