@@ -10,12 +10,18 @@ from .methods import build_method, methods
 if TYPE_CHECKING:
     from .estimator import TACClassifier
     from .heads import Head
+    from .heads.train import train_head
+    from .labelling import label_images
 
 __version__ = "0.1.0"
 
-__all__ = ["Episode", "Head", "TACClassifier", "TacitError", "__version__", "build_method", "functional", "methods"]
+__all__ = [
+    "Episode", "Head", "TACClassifier", "TacitError", "__version__", "build_method", "functional", "label_images",
+    "methods", "train_head",
+]  # fmt: skip
 
-_LAZY = {"TACClassifier": "estimator", "Head": "heads"}  # scikit-learn takes a while to import
+# scikit-learn takes a while to import
+_LAZY = {"TACClassifier": "estimator", "Head": "heads", "train_head": "heads.train", "label_images": "labelling"}
 
 
 def __getattr__(name: str) -> Any:

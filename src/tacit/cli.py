@@ -17,6 +17,7 @@ from . import __version__
 from .cli_bench import bench
 from .cli_data import data_app
 from .cli_grid import grid
+from .cli_label import head_app, label
 from .cli_models import export, models
 from .cli_options import (
     AveragePool,
@@ -64,6 +65,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 app.add_typer(data_app, name="data")
+app.add_typer(head_app, name="head")
 
 
 def _version(wanted: bool) -> None:
@@ -338,6 +340,7 @@ app.command()(models)
 app.command()(export)
 app.command()(grid)
 app.command()(reproduce)
+app.command()(label)
 app.command()(bench)
 
 

@@ -143,6 +143,10 @@ class TACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         beyond: NDArray[np.bool_] = scores > self.none_threshold_
         return beyond
 
+    def unit_vectors(self, X: Any) -> Floats:  # noqa: N803
+        """(n_samples, dim): rows as they are clustered, centred (or mapped by the head) and of unit length."""
+        return self._points(X).vectors(slice(None))
+
     def _points(self, X: Any) -> Points:  # noqa: N803
         check_is_fitted(self, "classes_")
         X = validate_data(self, X, dtype=[np.float64, np.float32], order=None, reset=False)  # noqa: N806

@@ -19,7 +19,7 @@ from .base import Embedder
 from .networks import conv4, efficientnet_lite0
 from .others import from_onnx, from_timm, own
 from .precomputed import Precomputed
-from .store import embed_files
+from .store import embed_files, embed_images
 
 DEFAULT = "efficientnet-lite0"
 # By what stands before the colon; each gets what stands behind it, and the device.
@@ -49,4 +49,4 @@ def load_embedder(name: str, device: str = "auto") -> Embedder | Precomputed:
                      "module:callable of your own")  # fmt: skip
 
 
-__all__ = ["DEFAULT", "EMBEDDERS", "Embedder", "Precomputed", "embed_files", "load_embedder"]
+__all__ = ["DEFAULT", "EMBEDDERS", "Embedder", "Precomputed", "embed_files", "embed_images", "load_embedder"]

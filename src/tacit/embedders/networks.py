@@ -49,12 +49,17 @@ class Network:
 
 
 def conv4(model: str, device: str) -> Network:
-    """``conv4:NAME``: a run folder, or a model that comes with tacit (``tac-`` may be left out)."""
-    if not model:
-        raise TacitError("conv4 needs a run folder or a model: conv4:tiny-imagenet")
-    shipped = f"tac-{model}"
-    config, learner, _ = load_run(model_folder(shipped if shipped in models() and not Path(model).exists() else model))
+    """``conv4:NAME``: a run folder, or a model that comes with tacit."""
+    config, learner, _ = load_run(model_of(model))
     return Network(f"conv4:{model}", learner.backbone, config.image_size, config.channels, to_input, device)
+
+
+def model_of(name: str) -> Path:
+    """The folder of a run, or of a model that comes with tacit, where ``tac-`` may be left out."""
+    if not name:
+        raise TacitError("conv4 needs a run folder or a model: conv4:tiny-imagenet")
+    shipped = f"tac-{name}"
+    return model_folder(shipped if shipped in models() and not Path(name).exists() else name)
 
 
 def efficientnet_lite0(rest: str, device: str) -> Network:

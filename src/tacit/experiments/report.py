@@ -32,6 +32,9 @@ th { border-bottom: 2px solid #1a1a1a; } td { border-bottom: 1px solid #ddd; fon
 .note { color: #555; font-size: .92rem; } small { color: #555; display: block; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem; font-size: .92rem; } dt { color: #555; }
 dd { margin: 0; overflow-wrap: anywhere; }
+.gallery { display: flex; flex-wrap: wrap; gap: .6rem; } figure { margin: 0; width: 7rem; }
+figure img { width: 7rem; height: 7rem; object-fit: cover; border-radius: 4px; background: #eee; }
+figcaption { font-size: .75rem; color: #555; overflow-wrap: anywhere; line-height: 1.25; }
 """
 
 
@@ -81,6 +84,16 @@ class Report:
         source = base64.b64encode(png.getvalue()).decode()
         self._html.append(f'<img alt="{escape(description)}" src="data:image/png;base64,{source}">')
         self._markdown.append(f"![{description}]({name}.png)")
+
+    def gallery(self, images: Sequence[tuple[bytes, str]]) -> None:
+        """Small JPEG pictures in a row, each with a line under it; in the page only."""
+        figures = (
+            f'<figure><img alt="" src="data:image/jpeg;base64,{base64.b64encode(content).decode()}">'
+            f"<figcaption>{escape(line)}</figcaption></figure>"
+            for content, line in images
+        )
+        self._html.append(f'<div class="gallery">{"".join(figures)}</div>')
+        self._markdown.append("\n".join(f"- {line}" for _, line in images))
 
     def facts(self, facts: dict[str, str]) -> None:
         entries = (f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts.items())

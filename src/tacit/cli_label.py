@@ -1,0 +1,158 @@
+"""``tacit label`` and ``tacit head``: label one's own images, and learn a head for an embedder."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Column, Table
+
+from .cli_options import (
+    DataOptions,
+    DataPath,
+    Dataset,
+    Device,
+    JsonFlag,
+    Seed,
+    check_device,
+    console,
+    read_data_options,
+)
+from .errors import TacitError
+from .progress import messages, progress_bar
+
+EmbedderName = Annotated[
+    str,
+    typer.Option(
+        help="efficientnet-lite0 (photographs), conv4:MODEL, npy:FILE, timm:NAME, onnx:FILE or module:callable."
+    ),
+]
+
+
+def label(
+    images: Annotated[Path, typer.Argument(metavar="IMAGES", help="Folder of images (with folders in it), or a .zip.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder for the predictions and the report.")],
+    labels: Annotated[
+        Path | None,
+        typer.Option(help="CSV file path,label (blank: unlabelled). Without it, folders are classes; see below."),
+    ] = None,
+    embedder: EmbedderName = "efficientnet-lite0",
+    head: Annotated[str, typer.Option(help="auto, none, a name or a file of 'tacit head train'.")] = "auto",
+    distractors: Annotated[
+        bool, typer.Option(help="Whether some images may be none of these; without, every image gets a class.")
+    ] = True,
+    none_threshold: Annotated[
+        float | None, typer.Option(help="None score (0 to 1) above which an image is none of these; sets itself.")
+    ] = None,
+    none_label: Annotated[
+        str, typer.Option(help="Label of images that you know to be none of these.")
+    ] = "none-of-these",
+    iterations: Annotated[int, typer.Option(min=0, help="Refinements with the unlabelled images, at most.")] = 6,
+    suggestions: Annotated[int, typer.Option(min=0, help="Images to suggest for labelling next.")] = 12,
+    export_folders: Annotated[
+        str | None, typer.Option(help="copy or link: sort the images into OUT/images/LABEL/. Never moves them.")
+    ] = None,
+    label_studio: Annotated[bool, typer.Option("--label-studio", help="Also write label-studio.json.")] = False,
+    report: Annotated[bool, typer.Option(help="Write report.html, with thumbnails and a map.")] = True,
+    device: Device = "auto",
+    as_json: JsonFlag = False,
+) -> None:
+    """Label your images from a few labels: OUT/predictions.csv, predictions.jsonl and report.html.
+
+    Label a handful of images of each class in a CSV file with the columns path and label (a Hugging Face metadata.csv
+    will do), or by sorting them into a folder per class beside the loose images or a folder 'unlabelled'. Every other
+    image gets a label, how sure it is, and whether it is none of these. Images are embedded once; the next run, with
+    more labels, takes seconds.
+
+    Example: `tacit label photos/ --labels labels.csv --out labelled`
+    """
+    from .labelling import label_images
+
+    check_device(device)
+    with progress_bar() as bar:
+        found = label_images(
+            images, labels, out, report=report, label_studio=label_studio, folders=export_folders,
+            command=shlex.join(["tacit", *sys.argv[1:]]), bar=bar, embedder=embedder,
+            head=None if head == "none" else head, distractors=distractors, none_threshold=none_threshold,
+            none_label=none_label, iterations=iterations, suggestions=suggestions, device=device,
+        )  # fmt: skip
+    counts, none = found.counts(), len(found.none())
+    if as_json:
+        content = {
+            "images": len(found.predictions), "counts": counts, "none": none, "doubtful": len(found.doubtful()),
+            "threshold": found.threshold, "broken": found.broken, "label_next": found.next_to_label,
+            "estimate": None if found.estimate is None else {
+                "right": found.estimate.right, "total": found.estimate.total, "interval": found.estimate.interval,
+            },
+            "about": found.about, "out": str(out),
+        }  # fmt: skip
+        typer.echo(json.dumps(content, indent=2, ensure_ascii=False))
+        return
+    from .labelling.report import describe
+
+    table = Table("label", "images", box=None)
+    for name, count in counts.items():
+        table.add_row(escape(name), str(count))
+    table.add_row("[italic]none of these[/italic]", str(none))
+    console.print(table)
+    console.print(
+        f"{len(found.doubtful())} labels are doubtful. {describe(found.estimate)}", highlight=False, soft_wrap=True
+    )
+    if found.next_to_label:
+        console.print(f"Label next: {', '.join(map(escape, found.next_to_label))}", highlight=False, soft_wrap=True)
+    for name, reason in list(found.broken.items())[:10]:
+        messages.print(f"not read: {escape(name)}: {escape(reason)}", highlight=False, soft_wrap=True)
+    if len(found.broken) > 10:
+        messages.print(f"not read: {len(found.broken) - 10} more, named in the report")
+    written = "report.html and predictions.csv" if report else "predictions.csv"
+    messages.print(f"Written: {escape(str(out))} ({written})", highlight=False, soft_wrap=True)
+
+
+head_app = typer.Typer(help="Heads: what is learned about an embedder's space on other classes.", no_args_is_help=True)
+
+
+@head_app.command("train")
+def head_train(
+    out: Annotated[Path, typer.Option("--out", help="File to write, .safetensors.")],
+    embedder: EmbedderName = "efficientnet-lite0",
+    dataset: Dataset = "folder",
+    data: DataPath = None,
+    data_options: DataOptions = None,
+    episodes: Annotated[int, typer.Option(min=0, help="Episodes of TAC to learn references with; 0: none.")] = 1000,
+    tasks: Annotated[int, typer.Option(min=2, help="Tasks of each kind that heads are judged by.")] = 40,
+    seed: Seed = 0,
+    device: Device = "auto",
+    as_json: JsonFlag = False,
+) -> None:
+    """Learn a head for an embedder on the training classes of a data set; the validation classes choose.
+
+    Example: `tacit head train --embedder conv4:runs/photos --data photos.zip --out photos.safetensors`
+    """
+    from .heads import SUFFIX
+    from .heads.data import head_for
+
+    check_device(device)
+    if out.suffix != SUFFIX:
+        raise TacitError(f"a head is a file of kind {SUFFIX}, got {out}")
+    options = read_data_options(dataset, data_options, None)
+    with progress_bar() as bar:
+        found = head_for(
+            embedder, dataset, data, options, episodes=episodes, tasks=tasks, seed=seed, device=device, bar=bar
+        )
+    found.save(out)
+    if as_json:
+        typer.echo(json.dumps({"head": str(out), **found.facts}, indent=2))
+        return
+    tried = found.facts["tried"]
+    table = Table(Column("head", no_wrap=True), *next(iter(tried.values())), box=None)
+    for what, accuracies in tried.items():
+        mark = "bold" if what == found.facts["chosen"] else ""
+        table.add_row(what, *(f"{value:.1f}" for value in accuracies.values()), style=mark)
+    console.print(table)
+    console.print(f"Accuracy (%) on validation classes. Chosen: {found.facts['chosen']}.", highlight=False)
+    messages.print(f"Written: {escape(str(out))} ({out.stat().st_size / 1e6:.1f} MB)", highlight=False, soft_wrap=True)

@@ -1,0 +1,175 @@
+"""``report.html``: what was found, with the images to judge it by."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+from PIL import Image
+from sklearn.manifold import TSNE
+
+from ..datasets.base import Bar, no_bar
+from ..datasets.files import Files
+from ..datasets.images import BrokenImage, decode, quiet
+from ..experiments.figures import COLOURS, GREY, MARKERS, Row
+from ..experiments.report import Report, provenance
+from .label import DOUBTFUL, Estimate, Labelling, Prediction
+
+THUMBNAIL = 112  # pixels
+SHOWN = 6  # images of a class at either end
+SHOWN_NONE = 18
+MAPPED = 2000  # images on the map; more take minutes, and hide each other
+
+
+def write_report(found: Labelling, files: Files, out: Path, command: str, bar: Bar = no_bar) -> Path:
+    """The page, and the map as PNG, SVG and CSV."""
+    report = Report("tacit label", out)
+    _summary(report, found)
+    tick = bar("writing the report", len(found.classes) + 3)
+    if found.next_to_label:
+        by_path = {one.path: one for one in found.predictions}
+        report.section("Label these next")
+        report.paragraph("Doubtful images that differ from one another: their labels would help most.")
+        _gallery(report, files, [by_path[path] for path in found.next_to_label])
+    tick(1)
+    report.section("The map")
+    rows = map_rows(found)
+    report.picture(draw_map(rows), "all images, by label", "map", rows)
+    report.paragraph(
+        f"t-SNE of {len(rows):,} images"
+        + (f" of {len(found.predictions):,}" if len(rows) < len(found.predictions) else "")
+        + ", as they were clustered. Ringed: labelled by you. Grey: none of these."
+    )
+    tick(1)
+    for label in found.classes:
+        mine = [one for one in found.predictions if one.label == label and not one.is_none]
+        sure = sorted((one for one in mine if one.source == "predicted"), key=lambda one: -one.confidence)
+        report.section(f"{label}: {len(mine)} images")
+        if sure[:SHOWN]:
+            report.paragraph("The surest:")
+            _gallery(report, files, sure[:SHOWN])
+        if sure[SHOWN:]:
+            report.paragraph("The most doubtful:")
+            _gallery(report, files, sure[max(SHOWN, len(sure) - SHOWN) :][::-1])
+        tick(1)
+    none = sorted((one for one in found.none() if one.source == "predicted"), key=lambda one: -one.none_score)
+    if none:
+        report.section(f"None of these: {len(found.none())} images")
+        report.paragraph("Most clearly so first; then those nearest to the threshold.")
+        _gallery(report, files, [*none[: SHOWN_NONE // 2], *none[max(SHOWN_NONE // 2, len(none) - SHOWN_NONE // 2) :]])
+    if found.broken:
+        report.section(f"Not read: {len(found.broken)} images")
+        report.facts(found.broken)
+    tick(1)
+    report.section("Where this comes from")
+    report.facts(provenance(command, found.about))
+    return report.write()
+
+
+def _summary(report: Report, found: Labelling) -> None:
+    counts, given = found.counts(), dict.fromkeys(found.classes, 0)
+    for one in found.predictions:
+        if one.source == "given" and not one.is_none:
+            given[one.label] += 1
+    report.section("What was found")
+    doubtful = {label: sum(one.label == label for one in found.doubtful()) for label in found.classes}
+    lines = [[label, str(given[label]), str(counts[label] - given[label]), str(doubtful[label])] for label in counts]
+    lines.append(["none of these", "", str(len([one for one in found.none() if one.source == "predicted"])), ""])
+    report.table(["label", "given", "found", "of these doubtful"], lines)
+    report.paragraph(
+        f"Doubtful: less than {DOUBTFUL:.0%} sure of the label. An image is 'none of these' if its none score is above "
+        f"{found.threshold:.3f}."
+    )
+    report.paragraph(describe(found.estimate))
+    if found.estimate is not None and found.estimate.calibration:
+        rows: list[Row] = [
+            {"confidence": sure, "accuracy": right, "images": count}
+            for sure, right, count in found.estimate.calibration
+        ]
+        report.picture(draw_calibration(rows), "confidence against accuracy", "calibration", rows)
+
+
+def describe(estimate: Estimate | None) -> str:
+    """What is known about the accuracy, in words."""
+    if estimate is None:
+        return "How accurate this is cannot be said: it takes two labels of each class or more."
+    low, high = estimate.interval
+    return (
+        f"Accuracy: {estimate.right} of {estimate.total} given labels were found when they were hidden, "
+        f"{estimate.right / estimate.total:.0%} (95 % interval {low:.0%} to {high:.0%}). This holds for images like "
+        "those that you labelled; a choice of easy ones flatters it, and with all labels in use it is a little better."
+    )
+
+
+def map_rows(found: Labelling) -> list[Row]:
+    """Where each image lies on the map, with its label; of very many images, an even choice."""
+    picked = np.unique(np.linspace(0, len(found.predictions) - 1, min(MAPPED, len(found.predictions))).astype(int))
+    vectors = found.vectors[picked]
+    if len(picked) < 5:  # nothing that t-SNE could do
+        flat = np.zeros((len(picked), 2))
+    else:
+        flat = TSNE(init="pca", perplexity=min(30, (len(picked) - 1) / 3), random_state=0).fit_transform(vectors)
+    chosen = [found.predictions[index] for index in picked]
+    return [
+        {"path": one.path, "x": float(x), "y": float(y), "label": "none of these" if one.is_none else one.label,
+         "source": one.source}
+        for one, (x, y) in zip(chosen, flat, strict=True)
+    ]  # fmt: skip
+
+
+def draw_map(rows: list[Row]) -> Figure:
+    """One colour and marker per label; rings around given ones."""
+    figure = Figure(figsize=(9, 6), layout="constrained")
+    axis = figure.subplots()
+    labels = sorted({row["label"] for row in rows} - {"none of these"})
+    styles = {
+        label: (COLOURS[index % len(COLOURS)], MARKERS[index // len(COLOURS) % len(MARKERS)])
+        for index, label in enumerate(labels)
+    }
+    for label, (colour, marker) in {"none of these": (GREY, "o"), **styles}.items():
+        mine = [row for row in rows if row["label"] == label]
+        if mine:
+            axis.scatter([row["x"] for row in mine], [row["y"] for row in mine], s=12, color=colour, marker=marker,
+                         linewidths=0, label=f"{label} ({len(mine)})")  # fmt: skip
+    ringed = [row for row in rows if row["source"] == "given"]
+    axis.scatter([row["x"] for row in ringed], [row["y"] for row in ringed], s=60, facecolors="none",
+                 edgecolors="black", linewidths=1, label="labelled by you")  # fmt: skip
+    axis.set(xticks=[], yticks=[])
+    figure.legend(loc="outside right upper", frameon=False, fontsize=8, ncols=1 + len(styles) // 30)
+    return figure
+
+
+def draw_calibration(rows: list[Row]) -> Figure:
+    """Share of right answers against confidence, by fifths."""
+    figure = Figure(figsize=(4.2, 3.6), layout="constrained")
+    axis = figure.subplots()
+    axis.plot([0, 1], [0, 1], color=GREY, linewidth=1, label="as sure as right")
+    axis.plot([row["confidence"] for row in rows], [row["accuracy"] for row in rows], marker="o", color=COLOURS[0])
+    axis.set(xlabel="confidence, by fifths of the hidden labels", ylabel="share that was right", xlim=(0, 1.02),
+             ylim=(0, 1.02))  # fmt: skip
+    axis.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def _gallery(report: Report, files: Files, shown: list[Prediction]) -> None:
+    with quiet():
+        report.gallery([(_thumbnail(files, one.path), _caption(one)) for one in shown])
+
+
+def _caption(one: Prediction) -> str:
+    name = one.path.rsplit("/", 1)[-1]
+    if one.is_none:
+        return f"{name}: none of these ({one.none_score:.2f}); else {one.label}"
+    return f"{name}: {one.label} {one.confidence:.0%}, else {one.runner_up}"
+
+
+def _thumbnail(files: Files, name: str) -> bytes:
+    try:
+        pixels = decode(files.read(name), THUMBNAIL, 3).pixels
+    except BrokenImage:  # it could be read a minute ago
+        pixels = np.full((THUMBNAIL, THUMBNAIL, 3), 230, dtype=np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "JPEG", quality=80)
+    return buffer.getvalue()

