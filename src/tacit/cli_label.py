@@ -42,6 +42,9 @@ def label(
         typer.Option(help="CSV file path,label (blank: unlabelled). Without it, folders are classes; see below."),
     ] = None,
     embedder: EmbedderName = "efficientnet-lite0",
+    model: Annotated[
+        str | None, typer.Option(help="A run folder or a name of 'tacit models': short for --embedder conv4:MODEL.")
+    ] = None,
     head: Annotated[str, typer.Option(help="auto, none, a name or a file of 'tacit head train'.")] = "auto",
     distractors: Annotated[
         bool, typer.Option(help="Whether some images may be none of these; without, every image gets a class.")
@@ -77,7 +80,8 @@ def label(
     with progress_bar() as bar:
         found = label_images(
             images, labels, out, report=report, label_studio=label_studio, folders=export_folders,
-            command=shlex.join(["tacit", *sys.argv[1:]]), bar=bar, embedder=embedder,
+            command=shlex.join(["tacit", *sys.argv[1:]]), bar=bar,
+            embedder=embedder if model is None else f"conv4:{model}",
             head=None if head == "none" else head, distractors=distractors, none_threshold=none_threshold,
             none_label=none_label, iterations=iterations, suggestions=suggestions, device=device,
         )  # fmt: skip

@@ -158,6 +158,8 @@ def test_the_command(photos, labels, embedder, tmp_path, capsys):
     content = json.loads(capsys.readouterr().out)
     assert content["images"] == 72 and sum(content["counts"].values()) + content["none"] == 72
     assert content["estimate"]["total"] == 9
+    app([*map(str, words), "--json", "--model", "tac-glyphs"], standalone_mode=False)
+    assert json.loads(capsys.readouterr().out)["about"]["embedder"] == "conv4:tac-glyphs"
 
 
 @pytest.mark.parametrize(
