@@ -160,3 +160,64 @@ def head_train(
     console.print(table)
     console.print(f"Accuracy (%) on validation classes. Chosen: {found.facts['chosen']}.", highlight=False)
     messages.print(f"Written: {escape(str(out))} ({out.stat().st_size / 1e6:.1f} MB)", highlight=False, soft_wrap=True)
+
+
+@head_app.command("evaluate")
+def head_evaluate(
+    embedder: EmbedderName = "efficientnet-lite0",
+    head: Annotated[str, typer.Option(help="auto, none, a name or a file of 'tacit head train'.")] = "auto",
+    dataset: Dataset = "folder",
+    data: DataPath = None,
+    data_options: DataOptions = None,
+    ways: Annotated[list[int] | None, typer.Option(min=2, help="Classes of a task; repeatable.")] = None,
+    shots: Annotated[list[int] | None, typer.Option(min=1, help="Labels of each class; repeatable.")] = None,
+    unlabelled: Annotated[int, typer.Option(min=1, help="Unlabelled images of each class.")] = 80,
+    others: Annotated[float, typer.Option(min=0, max=0.95, help="Share of unlabelled images of other classes.")] = 0.0,
+    draws: Annotated[int, typer.Option(min=2, help="Random tasks of each kind.")] = 100,
+    jobs: Annotated[int, typer.Option(help="Processes; -1 takes all cores.")] = -1,
+    seed: Seed = 0,
+    device: Device = "auto",
+    as_json: JsonFlag = False,
+) -> None:
+    """Compare the estimator, with and without head, with scikit-learn's classifiers on the test classes of a data set.
+
+    Each of the others has the setting that is best on these very tasks.
+
+    Example: `tacit head evaluate --data photos.zip --ways 5 --shots 1 --shots 5`
+    """
+    from .embedders import Precomputed, load_embedder
+    from .heads import heads, load_head
+    from .heads.compare import TaskKind, compare
+    from .heads.data import vectors_of
+
+    check_device(device)
+    chosen = (embedder if embedder in heads() else None) if head == "auto" else None if head == "none" else head
+    loaded = None if chosen is None else load_head(chosen)
+    found = load_embedder(embedder, device)
+    if isinstance(found, Precomputed):
+        raise TacitError("this needs an embedder that can be asked, not vectors of some images")
+    options = read_data_options(dataset, data_options, None)
+    with progress_bar() as bar:
+        x, y = vectors_of(found, dataset, "test", data, options, bar)
+        kinds = [TaskKind(n, k, unlabelled, others) for n in ways or (5, 20) for k in shots or (1, 5)]
+        rows = [
+            row for kind in kinds for row in compare(x, y, kind, loaded, draws=draws, seed=seed, jobs=jobs, bar=bar)
+        ]
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    table = Table(Column("classifier", no_wrap=True), "best setting", "accuracy (%)", "AUROC (%)", "s a task", box=None)
+    for kind_name in dict.fromkeys(row["task"] for row in rows):
+        table.add_row(f"[bold]{kind_name}[/bold]")
+        for row in (row for row in rows if row["task"] == kind_name):
+            area = "" if row["auroc"] is None else f"{row['auroc']:.1f}"
+            accuracy = f"{row['accuracy']:.1f} ± {row['interval']:.1f}"
+            table.add_row(row["classifier"], row["setting"], accuracy, area, f"{row['seconds']:.2f}")
+    console.print(table)
+    console.print(
+        f"{embedder}, {dataset}: accuracy on unlabelled images that are of a class, {draws} random tasks of test "
+        "classes, ± 95 % interval over tasks. AUROC: of the score for 'none of these', which should find the images of "
+        "other classes.",
+        highlight=False,
+        soft_wrap=True,
+    )

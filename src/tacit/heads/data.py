@@ -28,8 +28,8 @@ def head_for(
     loaded = load_embedder(embedder, device)
     if isinstance(loaded, Precomputed):
         raise TacitError("a head needs an embedder that can be asked: for vectors of your own, call tacit.train_head")
-    x, y = _vectors(loaded, dataset, "train", data, options, bar)
-    validation = _vectors(loaded, dataset, "val", data, options, bar)
+    x, y = vectors_of(loaded, dataset, "train", data, options, bar)
+    validation = vectors_of(loaded, dataset, "val", data, options, bar)
     references = None
     if embedder.startswith("conv4:"):
         method = load_run(model_of(embedder.removeprefix("conv4:")))[1].method
@@ -40,9 +40,10 @@ def head_for(
     return head
 
 
-def _vectors(
+def vectors_of(
     embedder: Embedder, dataset: str, split: str, data: Path | None, options: dict[str, Any], bar: Bar
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """The vectors of all images of a split that can be read, and their classes."""
     spec = dataset_spec(dataset)
     if spec.draw is not None:
         drawn = spec.draw(split)

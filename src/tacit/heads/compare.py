@@ -1,0 +1,192 @@
+"""The estimator against scikit-learn's own classifiers, on tasks of classes that no head has seen.
+
+The others get the same rows, centred and scaled to unit length, as that is better for them too; and of each the setting
+that is best on these very tasks, which is more than a user could know.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
+
+from ..datasets.base import Bar, no_bar
+from ..errors import TacitError
+from ..estimator import TACClassifier
+from . import Head
+
+Floats = NDArray[np.float32]
+# A classifier: rows and labels (-1: unlabelled) -> scores (rows, classes), higher is likelier; and none scores, if any.
+Scores = tuple[NDArray[Any], NDArray[Any] | None]
+Classifier = Callable[[Floats, NDArray[np.int64]], Scores]
+
+
+@dataclass(frozen=True)
+class TaskKind:
+    """What tasks hold.
+
+    Attributes:
+        ways: classes.
+        shots: labelled rows of each.
+        unlabelled: unlabelled rows of each.
+        others: share of the unlabelled rows that are of other classes.
+    """
+
+    ways: int
+    shots: int
+    unlabelled: int = 80
+    others: float = 0.0
+
+    def __str__(self) -> str:
+        others = f", {self.others:.0%} of other classes" if self.others else ""
+        return f"{self.ways}-way, {self.shots} label{'s' * (self.shots > 1)} a class{others}"
+
+
+def compare(
+    x: Floats, labels: NDArray[np.int64], kind: TaskKind, head: Head | None, *, draws: int = 100, seed: int = 0,
+    jobs: int = -1, bar: Bar = no_bar,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Accuracy (%) on the unlabelled rows that are of a class, its 95 % interval over draws, AUROC, seconds a task."""
+    tasks = list(_tasks(labels, kind, draws, seed))
+    rows = []
+    for name, settings in classifiers(head, bool(kind.others)).items():
+        tick = bar(f"{name}, {kind}", draws * len(settings))
+        best: dict[str, Any] | None = None
+        for setting, classify in settings.items():
+            found = Parallel(n_jobs=jobs)(delayed(_judge)(classify, x[task.rows], task) for task in tasks)
+            tick(draws)
+            accuracy, areas, seconds = (np.array(column, dtype=float) for column in zip(*found, strict=True))
+            line = {
+                "classifier": name, "setting": setting, "task": str(kind), "accuracy": 100 * float(accuracy.mean()),
+                "interval": 196 * float(accuracy.std(ddof=1)) / len(accuracy) ** 0.5,
+                "auroc": 100 * float(areas.mean()) if kind.others else None, "seconds": float(np.median(seconds)),
+            }  # fmt: skip
+            if best is None or line["accuracy"] > best["accuracy"]:
+                # Of the settings, each figure by itself the best: what is none of these may want another one.
+                line["auroc"] = max(filter(None, (line["auroc"], best and best["auroc"])), default=None)
+                best = line
+            elif line["auroc"] is not None:
+                best["auroc"] = max(best["auroc"], line["auroc"])
+        assert best is not None
+        rows.append(best)
+    return rows
+
+
+def classifiers(head: Head | None, others: bool) -> dict[str, dict[str, Classifier]]:
+    """All that are compared, with the settings of which the best is taken."""
+    ours: dict[str, dict[str, Classifier]] = {
+        "TACClassifier": {"": lambda x, y: _ours(TACClassifier(distractors=others), x, y)}
+    }
+    if head is not None:
+        ours["TACClassifier with head"] = {"": lambda x, y: _ours(TACClassifier(head, distractors=others), x, y)}
+    return {
+        **ours,
+        "LabelSpreading": {f"gamma={gamma:g}": _spreading(gamma) for gamma in (0.5, 1, 2, 5, 10, 20)},
+        "SelfTrainingClassifier(LogisticRegression)": {
+            f"C={c:g}, threshold={cut:g}": _self_training(c, cut) for c in (1, 10, 100) for cut in (0.5, 0.75, 0.9)
+        },
+        "LogisticRegression": {f"C={c:g}": _logistic(c) for c in (1, 10, 100)},
+        "nearest class mean": {"": lambda x, y: _ours(TACClassifier(iterations=0), x, y)},
+    }
+
+
+@dataclass(frozen=True)
+class _Task:
+    rows: NDArray[np.int64]
+    given: NDArray[np.int64]  # -1: unlabelled
+    truth: NDArray[np.int64]  # -1: of another class
+
+
+def _tasks(labels: NDArray[np.int64], kind: TaskKind, draws: int, seed: int) -> Iterator[_Task]:
+    classes = np.unique(labels)
+    if kind.ways > len(classes) - bool(kind.others):
+        raise TacitError(f"{kind} needs more than the {len(classes)} classes there are")
+    for number in range(draws):
+        rng = np.random.default_rng([seed, number, kind.ways, kind.shots])
+        order = rng.permutation(classes)
+        rows, given, truth = [], [], []
+        for label, name in enumerate(order[: kind.ways]):
+            members = rng.permutation(np.flatnonzero(labels == name))[: kind.shots + kind.unlabelled]
+            rows.append(members)
+            given.append(np.where(np.arange(len(members)) < kind.shots, label, -1))
+            truth.append(np.full(len(members), label))
+        if kind.others:
+            pool = np.flatnonzero(np.isin(labels, order[kind.ways :]))
+            wanted = round(kind.ways * kind.unlabelled * kind.others / (1 - kind.others))
+            chosen = rng.permutation(pool)[:wanted]
+            rows.append(chosen)
+            given.append(np.full(len(chosen), -1))
+            truth.append(np.full(len(chosen), -1))
+        yield _Task(*(np.concatenate(parts) for parts in (rows, given, truth)))
+
+
+def _judge(classify: Classifier, x: Floats, task: _Task) -> tuple[float, float, float]:
+    begun = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("ignore", UserWarning)  # self-training that labels nothing says so
+        scores, none = classify(x, task.given)
+    seconds = time.perf_counter() - begun
+    free = task.given < 0
+    own = free & (task.truth >= 0)
+    accuracy = float((scores.argmax(1) == task.truth)[own].mean())
+    if (task.truth[free] >= 0).all():
+        return accuracy, np.nan, seconds
+    other = task.truth[free] < 0
+    candidates = [none] if none is not None else list(_doubts(scores))
+    return accuracy, max(float(roc_auc_score(other, doubt[free])) for doubt in candidates), seconds
+
+
+def _doubts(chances: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """What a classifier without an answer of its own says for "none of these": three ways to be unsure."""
+    ordered = np.sort(chances, axis=1)
+    yield -ordered[:, -1]
+    yield ordered[:, -2] - ordered[:, -1]
+    yield -(chances * np.log(np.maximum(chances, 1e-12))).sum(1)
+
+
+def _ours(model: TACClassifier, x: Floats, y: NDArray[np.int64]) -> Scores:
+    model.fit(x, y)
+    return model.label_distributions_, model.none_score(x)
+
+
+def _unit(x: Floats) -> Floats:
+    centred = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
+    centred = centred - centred.mean(0)
+    found: Floats = centred / np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), 1e-12)
+    return found
+
+
+def _spreading(gamma: float) -> Classifier:
+    def classify(x: Floats, y: NDArray[np.int64]) -> Scores:
+        model = LabelSpreading(kernel="rbf", gamma=gamma, max_iter=100).fit(_unit(x), y)
+        return np.nan_to_num(model.label_distributions_), None
+
+    return classify
+
+
+def _self_training(c: float, threshold: float) -> Classifier:
+    def classify(x: Floats, y: NDArray[np.int64]) -> Scores:
+        rows = _unit(x)
+        model = SelfTrainingClassifier(LogisticRegression(C=c, max_iter=300), threshold=threshold).fit(rows, y)
+        return model.predict_proba(rows), None
+
+    return classify
+
+
+def _logistic(c: float) -> Classifier:
+    def classify(x: Floats, y: NDArray[np.int64]) -> Scores:
+        rows = _unit(x)
+        return LogisticRegression(C=c, max_iter=300).fit(rows[y >= 0], y[y >= 0]).predict_proba(rows), None
+
+    return classify

@@ -1,0 +1,73 @@
+"""The comparison with scikit-learn's classifiers: what a task holds, and that each is judged by the same ones."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from tacit import TacitError
+from tacit.cli import app
+from tacit.heads.compare import TaskKind, _tasks, compare
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(8), 40)
+    return (rng.normal(size=(8, 24))[labels] + rng.normal(size=(320, 24)) + 1).astype(np.float32), labels
+
+
+def test_what_a_task_holds(rows):
+    _, labels = rows
+    kind = TaskKind(4, 2, unlabelled=15, others=0.4)
+    assert str(kind) == "4-way, 2 labels a class, 40% of other classes"
+    for task in _tasks(labels, kind, 5, seed=0):
+        assert len(set(task.rows)) == len(task.rows) == 4 * 17 + 40
+        assert (np.bincount(task.given[task.given >= 0]) == 2).all()
+        assert (task.truth[task.given >= 0] == task.given[task.given >= 0]).all()
+        for label in range(4):
+            (name,) = set(labels[task.rows[task.truth == label]])
+            assert name not in labels[task.rows[task.truth == -1]]
+        assert (task.truth == -1).sum() == round(0.4 * (task.given < 0).sum())
+
+
+def test_all_are_judged_by_the_same_tasks(rows):
+    x, labels = rows
+    kind = TaskKind(4, 2, unlabelled=15)
+    found = {row["classifier"]: row for row in compare(x, labels, kind, None, draws=6, jobs=1)}
+    assert list(found) == ["TACClassifier", "LabelSpreading", "SelfTrainingClassifier(LogisticRegression)",
+                           "LogisticRegression", "nearest class mean"]  # fmt: skip
+    accuracies = []
+    for c in (1, 10, 100):
+        right = []
+        for task in _tasks(labels, kind, 6, seed=0):
+            unit = x[task.rows] / np.linalg.norm(x[task.rows], axis=1, keepdims=True)
+            unit -= unit.mean(0)
+            unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+            known = task.given >= 0
+            model = LogisticRegression(C=c, max_iter=300).fit(unit[known], task.given[known])
+            right.append((model.predict(unit[~known]) == task.truth[~known]).mean())
+        accuracies.append(100 * np.mean(right))
+    assert found["LogisticRegression"]["accuracy"] == pytest.approx(max(accuracies))
+    assert all(row["auroc"] is None for row in found.values())
+    assert found["TACClassifier"]["accuracy"] > found["nearest class mean"]["accuracy"]
+
+
+def test_rows_of_other_classes_are_found(rows):
+    x, labels = rows
+    found = {row["classifier"]: row for row in compare(x, labels, TaskKind(4, 5, 15, 0.4), None, draws=4, jobs=1)}
+    assert all(50 < row["auroc"] <= 100 for row in found.values())
+    with pytest.raises(TacitError, match="needs more than the 8 classes"):
+        compare(x, labels, TaskKind(8, 1, others=0.4), None, draws=2, jobs=1)
+
+
+@pytest.mark.slow
+def test_the_command(capsys):
+    words = ["head", "evaluate", "--embedder", "conv4:glyphs", "--dataset", "glyphs", "--ways", "5", "--shots", "1",
+             "--unlabelled", "10", "--draws", "2", "--jobs", "1", "--device", "cpu", "--json"]  # fmt: skip
+    app(words, standalone_mode=False)
+    found = json.loads(capsys.readouterr().out)
+    assert [row["task"] for row in found] == ["5-way, 1 label a class"] * 5
