@@ -186,13 +186,13 @@ def head_evaluate(
     Example: `tacit head evaluate --data photos.zip --ways 5 --shots 1 --shots 5`
     """
     from .embedders import Precomputed, load_embedder
-    from .heads import heads, load_head
-    from .heads.compare import TaskKind, compare
+    from .heads import head_of
+    from .heads.compare import compare
     from .heads.data import vectors_of
+    from .heads.tasks import TaskKind
 
     check_device(device)
-    chosen = (embedder if embedder in heads() else None) if head == "auto" else None if head == "none" else head
-    loaded = None if chosen is None else load_head(chosen)
+    loaded = head_of(embedder, None if head == "none" else head)
     found = load_embedder(embedder, device)
     if isinstance(found, Precomputed):
         raise TacitError("this needs an embedder that can be asked, not vectors of some images")

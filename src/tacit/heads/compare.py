@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,10 +19,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
 
+from ..clustering import Frame, Points
 from ..datasets.base import Bar, no_bar
-from ..errors import TacitError
 from ..estimator import TACClassifier
 from . import Head
+from .tasks import Task, TaskKind, draw_tasks
 
 Floats = NDArray[np.float32]
 # A classifier: rows and labels (-1: unlabelled) -> scores (rows, classes), higher is likelier; and none scores, if any.
@@ -31,33 +31,12 @@ Scores = tuple[NDArray[Any], NDArray[Any] | None]
 Classifier = Callable[[Floats, NDArray[np.int64]], Scores]
 
 
-@dataclass(frozen=True)
-class TaskKind:
-    """What tasks hold.
-
-    Attributes:
-        ways: classes.
-        shots: labelled rows of each.
-        unlabelled: unlabelled rows of each.
-        others: share of the unlabelled rows that are of other classes.
-    """
-
-    ways: int
-    shots: int
-    unlabelled: int = 80
-    others: float = 0.0
-
-    def __str__(self) -> str:
-        others = f", {self.others:.0%} of other classes" if self.others else ""
-        return f"{self.ways}-way, {self.shots} label{'s' * (self.shots > 1)} a class{others}"
-
-
 def compare(
     x: Floats, labels: NDArray[np.int64], kind: TaskKind, head: Head | None, *, draws: int = 100, seed: int = 0,
     jobs: int = -1, bar: Bar = no_bar,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Accuracy (%) on the unlabelled rows that are of a class, its 95 % interval over draws, AUROC, seconds a task."""
-    tasks = list(_tasks(labels, kind, draws, seed))
+    tasks = list(draw_tasks(labels, kind, draws, seed))
     rows = []
     for name, settings in classifiers(head, bool(kind.others)).items():
         tick = bar(f"{name}, {kind}", draws * len(settings))
@@ -100,37 +79,7 @@ def classifiers(head: Head | None, others: bool) -> dict[str, dict[str, Classifi
     }
 
 
-@dataclass(frozen=True)
-class _Task:
-    rows: NDArray[np.int64]
-    given: NDArray[np.int64]  # -1: unlabelled
-    truth: NDArray[np.int64]  # -1: of another class
-
-
-def _tasks(labels: NDArray[np.int64], kind: TaskKind, draws: int, seed: int) -> Iterator[_Task]:
-    classes = np.unique(labels)
-    if kind.ways > len(classes) - bool(kind.others):
-        raise TacitError(f"{kind} needs more than the {len(classes)} classes there are")
-    for number in range(draws):
-        rng = np.random.default_rng([seed, number, kind.ways, kind.shots])
-        order = rng.permutation(classes)
-        rows, given, truth = [], [], []
-        for label, name in enumerate(order[: kind.ways]):
-            members = rng.permutation(np.flatnonzero(labels == name))[: kind.shots + kind.unlabelled]
-            rows.append(members)
-            given.append(np.where(np.arange(len(members)) < kind.shots, label, -1))
-            truth.append(np.full(len(members), label))
-        if kind.others:
-            pool = np.flatnonzero(np.isin(labels, order[kind.ways :]))
-            wanted = round(kind.ways * kind.unlabelled * kind.others / (1 - kind.others))
-            chosen = rng.permutation(pool)[:wanted]
-            rows.append(chosen)
-            given.append(np.full(len(chosen), -1))
-            truth.append(np.full(len(chosen), -1))
-        yield _Task(*(np.concatenate(parts) for parts in (rows, given, truth)))
-
-
-def _judge(classify: Classifier, x: Floats, task: _Task) -> tuple[float, float, float]:
+def _judge(classify: Classifier, x: Floats, task: Task) -> tuple[float, float, float]:
     begun = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -161,9 +110,7 @@ def _ours(model: TACClassifier, x: Floats, y: NDArray[np.int64]) -> Scores:
 
 
 def _unit(x: Floats) -> Floats:
-    centred = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
-    centred = centred - centred.mean(0)
-    found: Floats = centred / np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), 1e-12)
+    found: Floats = Points(x, Frame.of(x)).vectors(slice(None))
     return found
 
 

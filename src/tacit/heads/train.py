@@ -22,11 +22,13 @@ from numpy.typing import NDArray
 from torch import nn
 
 from .. import functional as F
+from ..clustering import Frame, Points, unit
 from ..datasets.base import Bar, no_bar
 from ..errors import TacitError
 from ..estimator import TACClassifier
 from ..sampling import EpisodeSampler, EpisodeSpec, split_labelled
 from . import Head
+from .tasks import TaskKind, draw_tasks
 
 SHRINKAGES = (0.3, 1.0, 3.0, 10.0, 30.0)
 TASKS = ((5, 1), (5, 5), (20, 1))  # ways and shots of the tasks that heads are judged by, as far as there are classes
@@ -75,7 +77,7 @@ def train_head(
     features = x.shape[1]
     maps: dict[float | None, Floats | None] = {None: None}
     maps.update({shrinkage: whitening(x, labels, shrinkage) for shrinkage in SHRINKAGES})
-    tick = bar("judging heads", (len(maps) + 2) * tasks)
+    tick = bar("judging heads", (len(maps) + 2) * tasks * len(TASKS))
 
     def judge(head: Head) -> dict[str, float]:
         return accuracies(head, other_x, other_labels, tasks, seed, tick)
@@ -105,13 +107,12 @@ def train_head(
 
 def whitening(x: Floats, labels: NDArray[np.int64], shrinkage: float) -> Floats:
     """(features, features): the symmetric map that shrinks what differs within classes."""
-    unit = _unit(x)
-    unit = _unit(unit - unit.mean(0))
+    rows = Points(x, Frame.of(x)).vectors(slice(None))
     _, ids = np.unique(labels, return_inverse=True)
     counts = np.bincount(ids)
     means = np.zeros((len(counts), x.shape[1]), dtype=np.float64)
-    np.add.at(means, ids, unit)
-    within = unit - (means / counts[:, None])[ids]
+    np.add.at(means, ids, rows)
+    within = rows - (means / counts[:, None])[ids]
     covariance = within.T @ within / len(within)
     values, vectors = np.linalg.eigh(covariance)
     values = np.maximum(values, 0)
@@ -127,8 +128,8 @@ def learn_references(x: Floats, labels: NDArray[np.int64], head: Head, episodes:
     split = split_labelled(ids.astype(np.int64), tuple(map(str, names)), 0.5, seed)
     spec = EpisodeSpec(ways, 1, QUERIES, EPISODE_UNLABELLED)
     sampler = EpisodeSampler(split, spec, (seed, 1))
-    mapped = x if head.map is None else _unit(x) @ head.map.T
-    points = torch.from_numpy(np.ascontiguousarray(_unit(mapped)))
+    mapped = x if head.map is None else unit(x) @ head.map.T
+    points = torch.from_numpy(np.ascontiguousarray(unit(mapped)))
     torch.manual_seed(seed)
     references = nn.Parameter(torch.randn(ways, points.shape[1]) / points.shape[1] ** 0.5)
     # Of the soft labels and of the logits, which are of unit vectors: to be learned, too.
@@ -156,37 +157,20 @@ def accuracies(
     head: Head | None, x: Floats, labels: NDArray[np.int64], tasks: int, seed: int, tick: Callable[[float], None]
 ) -> dict[str, float]:
     """Mean accuracy (%) on the unlabelled rows of random tasks, by kind of task."""
-    classes = np.unique(labels)
-    kinds = {(min(ways, len(classes)), shots) for ways, shots in TASKS}
-    found: dict[str, list[float]] = {f"{ways}-way {shots}-shot": [] for ways, shots in sorted(kinds)}
-    for number in range(tasks):
-        for ways, shots in sorted(kinds):
-            rng = np.random.default_rng([seed, number, ways, shots])
-            rows, truth, given = [], [], []
-            for label, name in enumerate(rng.permutation(classes)[:ways]):
-                members = rng.permutation(np.flatnonzero(labels == name))[: shots + UNLABELLED]
-                if len(members) <= shots:
-                    raise TacitError(f"a class to judge by has {len(members)} images, but {shots + 1} are needed")
-                rows.append(members)
-                truth.append(np.full(len(members), label))
-                given.append(np.where(np.arange(len(members)) < shots, label, -1))
-            chosen, hidden = np.concatenate(truth), np.concatenate(given)
-            model = TACClassifier(head).fit(x[np.concatenate(rows)], hidden)
-            free = hidden < 0
-            right = model.transduction_[free] == chosen[free]
-            found[f"{ways}-way {shots}-shot"].append(100 * float(right.mean()))
-        tick(1)
-    return {kind: float(np.mean(values)) for kind, values in found.items()}
+    classes = len(np.unique(labels))
+    found: dict[str, float] = {}
+    for ways, shots in sorted({(min(ways, classes), shots) for ways, shots in TASKS}):
+        right = []
+        for task in draw_tasks(labels, TaskKind(ways, shots, UNLABELLED), tasks, seed):
+            model, free = TACClassifier(head).fit(x[task.rows], task.given), task.given < 0
+            right.append(float((model.transduction_ == task.truth)[free].mean()))
+            tick(1)
+        found[f"{ways}-way {shots}-shot"] = 100 * float(np.mean(right))
+    return found
 
 
 def _mean(found: dict[str, float]) -> float:
     return float(np.mean(list(found.values())))
-
-
-def _unit(vectors: Floats) -> Floats:
-    length = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    found: Floats = np.divide(vectors, length, out=np.zeros_like(vectors), where=length > 0)
-    return found
 
 
 def _checked(x: Any, y: Any) -> tuple[Floats, NDArray[np.int64]]:

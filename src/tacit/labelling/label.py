@@ -16,7 +16,7 @@ from ..datasets.base import Bar, no_bar
 from ..embedders import DEFAULT, embed_files, load_embedder
 from ..errors import TacitError
 from ..estimator import TACClassifier
-from ..heads import heads, load_head
+from ..heads import head_of
 from .sources import Collection, collect
 
 DOUBTFUL = 0.6  # confidence below which a label is called doubtful
@@ -134,8 +134,7 @@ def find_labels(
     collection = collect(Path(images), None if labels is None else Path(labels), none_label)
     vectors, names, broken = embed_files(load_embedder(embedder, device), collection.files, collection.names, bar)
     given, none = _given(collection, names, broken)
-    chosen = (embedder if embedder in heads() else None) if head == "auto" else head
-    loaded = None if chosen is None else load_head(chosen)
+    loaded = head_of(embedder, head)
     if loaded is not None and loaded.features != vectors.shape[1]:
         raise TacitError(
             f"the head {loaded.name} is for vectors of {loaded.features}, but {embedder} gives {vectors.shape[1]}"

@@ -125,10 +125,8 @@ def _rows(text: str, table: str) -> Iterator[tuple[int, str, str]]:
 def _relative(path: str, root: Path | None) -> str:
     """As the listing names it: forward slashes, from the top of the images."""
     name = path.replace("\\", "/").removeprefix("./")
-    if root is None or name.startswith("/") or name[1:2] == ":":
-        if root is not None and Path(path).is_absolute() and Path(path).is_relative_to(root.resolve()):
-            return Path(path).relative_to(root.resolve()).as_posix()
-        return name
+    if root is not None and Path(path).is_absolute() and Path(path).is_relative_to(root.resolve()):
+        return Path(path).relative_to(root.resolve()).as_posix()
     return name
 
 
