@@ -159,3 +159,14 @@ def test_too_few_images_or_classes_are_said_in_a_sentence(spec, sentence):
 def test_impossible_specs_are_refused(wrong):
     with pytest.raises(TacitError):
         EpisodeSpec(**wrong)
+
+
+def test_all_classes_in_their_order():
+    labels = np.repeat(np.arange(7), 10)
+    split = split_labelled(labels, tuple("abcdefg"), 0.5, 0)
+    episode = EpisodeSampler(split, EpisodeSpec(7, 2, 1, 0), 0, in_order=True).batch(0, 20)
+    assert (labels[episode.support.numpy()] == np.arange(7)[:, None]).all()
+    assert (labels[episode.query.numpy()] == episode.query_labels.numpy()).all()
+    assert len(np.unique(episode.support[:, 0].numpy())) == 5, "every labelled image has its turn"
+    with pytest.raises(TacitError, match="learns all 7 training classes at once"):
+        EpisodeSampler(split, EpisodeSpec(6, 2, 1, 0), 0, in_order=True)

@@ -14,7 +14,7 @@ import torch
 from tacit import TacitError
 from tacit.checkpoint import load_checkpoint
 from tacit.errors import Interrupted, JobFailed
-from tacit.run import RunConfig, build_learner, load_run
+from tacit.run import RunConfig, build_learner, load_run, read_config, started_from, training_spec
 from tacit.sampling import EpisodeSampler, EpisodeSpec, split_labelled
 from tacit.training import learning_rate, train
 
@@ -293,6 +293,63 @@ def test_an_unknown_precision_is_refused(config):
 def test_precision_belongs_to_the_run(unbroken, short, blobs):
     with pytest.raises(TacitError, match=r"differs in precision \(float32 here, bfloat16 there\)"):
         run(short, unbroken, blobs, resume=True)
+
+
+@pytest.fixture(scope="module")
+def classifier(config, blobs, tmp_path_factory):
+    """A run of a classifier, with images that are moved."""
+    folder = tmp_path_factory.mktemp("runs") / "classifier"
+    spec = training_spec("classifier", {}, config.train, len(blobs["train"].class_names))
+    run(replace(config, method="classifier", train=spec, augment=True), folder, blobs)
+    return folder
+
+
+def test_a_classifier_sees_two_images_of_every_class(classifier, config, blobs):
+    spec = read_config(classifier).train
+    assert (spec.ways, spec.shots, spec.queries, spec.unlabelled) == (12, 1, 1, 0)
+    with pytest.raises(TacitError, match="learns all 12 training classes at once"):
+        run(replace(config, method="classifier"), classifier.with_name("other"), blobs)
+
+
+def test_moved_images_resume_to_the_same_weights(classifier, blobs, tmp_path):
+    def interrupt(progress, _):
+        if progress.episode == 6:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    config = read_config(classifier)
+    with pytest.raises(Interrupted):
+        run(config, tmp_path / "run", blobs, observe=interrupt)
+    torch.manual_seed(999)
+    run(config, tmp_path / "run", blobs, resume=True)
+    assert_same_run(classifier, tmp_path / "run")
+
+
+def test_a_run_starts_from_the_embedder_of_another(classifier, config, blobs, tmp_path):
+    started = started_from(config, classifier)
+    first = load_run(classifier)[1].backbone.state_dict()
+    still = replace(started, learning_rate=1e-12, weight_decay=0.0, episodes=2)
+    run(still, tmp_path / "still", blobs)
+    trained = load_run(tmp_path / "still")[1].backbone.state_dict()
+    weights = [name for name, value in first.items() if value.dim() == 4]
+    assert all(torch.allclose(trained[name], first[name], atol=1e-9) for name in weights), "nothing has moved yet"
+
+    run(started, tmp_path / "unbroken", blobs)
+    with pytest.raises(Interrupted):
+        run(started, tmp_path / "run", blobs, observe=lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    moved = replace(started, start=str(tmp_path / "nowhere"))  # a checkpoint needs no start any more
+    run(moved, tmp_path / "run", blobs, resume=True)
+    for name, value in everything(tmp_path / "unbroken")[0].items():
+        assert torch.equal(value, everything(tmp_path / "run")[0][name])
+
+
+def test_a_start_of_another_kind_or_with_other_weights_is_refused(classifier, config, blobs, tmp_path):
+    with pytest.raises(TacitError, match="its image size is 28, this run's 32"):
+        started_from(replace(config, image_size=32), classifier)
+    other = replace(started_from(config, classifier), start_weights="another")
+    with pytest.raises(TacitError, match="not those that this run is to start from"):
+        run(other, tmp_path / "run", blobs)
+    with pytest.raises(TacitError, match="differs in start_weights"):
+        run(config, tmp_path / "run", blobs, resume=True)
 
 
 @pytest.mark.slow

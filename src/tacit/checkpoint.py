@@ -88,5 +88,14 @@ def load_checkpoint(folder: Path, name: str) -> tuple[dict[str, Tensor], dict[st
         raise TacitError(f"the checkpoint {path} is damaged: {error}") from error
 
 
+def checksum(folder: Path, name: str) -> str:
+    """What tells a checkpoint from every other; that its tensors match it is checked when they are loaded."""
+    head = read_json(folder / f"{name}.json")
+    try:
+        return str(head["sha256"])
+    except (KeyError, TypeError) as error:
+        raise TacitError(f"the checkpoint {folder / name}.json is damaged") from error
+
+
 def _digest(content: bytes, state: dict[str, Any]) -> str:
     return hashlib.sha256(content + json.dumps(state, sort_keys=True).encode()).hexdigest()

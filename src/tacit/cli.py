@@ -20,6 +20,7 @@ from .cli_grid import grid
 from .cli_label import head_app, label
 from .cli_models import export, models
 from .cli_options import (
+    Augment,
     AveragePool,
     DataOptions,
     DataPath,
@@ -152,6 +153,11 @@ def train(
     precision: Precision = "float32",
     labelled_ratio: LabelledRatio = None,
     average_pool: AveragePool = False,
+    augment: Augment = False,
+    start: Annotated[
+        Path | None,
+        typer.Option("--start", help="Run folder whose embedder to start from, such as one of --method classifier."),
+    ] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="Method option NAME=VALUE; repeatable.")] = None,
     image_size: ImageSize = None,
     data_options: DataOptions = None,
@@ -174,33 +180,34 @@ def train(
     Example: `tacit train --method tac --shots 1 --episodes 2000 --out runs/tac`
     """
     from .datasets import SPLITS, dataset_spec, load_dataset
-    from .methods import build_method, method_options
-    from .run import RunConfig
+    from .methods import method_options
+    from .models import model_folder
+    from .run import RunConfig, started_from, training_spec
     from .training import train as run_training
 
     keep_memory()
     check_device(device)
     options = parse_settings("--set", method, method_options(method), settings or [])
-    if not build_method(method, dim=1, ways=ways, **options).trains_on_unlabelled:
-        unlabelled = 0
     ratio = dataset_spec(dataset).labelled_ratio if labelled_ratio is None else labelled_ratio
     read_with = read_data_options(dataset, data_options, image_size)
     with progress_bar() as bar:
         train_images, validation_images = (
             load_dataset(dataset, split, data, options=read_with, strict=strict, bar=bar) for split in SPLITS[:2]
         )
+    spec = episode_spec(ways, shots, queries, unlabelled, distractors, realistic)
     config = RunConfig(
         method=method,
         options=options,
         dataset=dataset,
         data=None if data is None else str(data.resolve()),
         data_options=read_with,
+        augment=augment,
         fingerprint=train_images.fingerprint(),
         labelled_ratio=ratio,
         channels=train_images.channels,
         image_size=train_images.image_size,
         backbone_options={"average_pool": True} if average_pool else {},
-        train=episode_spec(ways, shots, queries, unlabelled, distractors, realistic),
+        train=training_spec(method, options, spec, len(train_images.class_names)),
         validation=episode_spec(test_ways, shots, test_queries, test_unlabelled, distractors, realistic),
         episodes=episodes,
         episodes_per_step=episodes_per_step,
@@ -211,6 +218,8 @@ def train(
         validation_episodes=validation_episodes,
         seed=seed,
     )
+    if start is not None:
+        config = started_from(config, model_folder(start))
     with training_bar(f"training {method}", config) as observe:
         progress = run_training(
             config, out, train_images, validation_images, resume=resume, accelerator=device, devices=devices,

@@ -117,8 +117,8 @@ def grid(
     from .evaluation import Protocol
     from .experiments.cell import Cell, Measurement
     from .experiments.grid import run_grid
-    from .methods import build_method, method_options
-    from .run import RunConfig
+    from .methods import method_options
+    from .run import RunConfig, training_spec
 
     check_device(device)
     if distractors not in DISTRACTORS:
@@ -135,7 +135,7 @@ def grid(
     for method, k, others, seed in product(
         dict.fromkeys(methods), dict.fromkeys(shots or [1]), DISTRACTORS[distractors], dict.fromkeys(seeds or [0])
     ):
-        trains_on_unlabelled = build_method(method, dim=1, ways=ways, **options[method]).trains_on_unlabelled
+        spec = episode_spec(ways, k, queries, unlabelled, others, None)
         test = episode_spec(test_ways, k, test_queries, test_unlabelled, others, None)
         config = RunConfig(
             method=method,
@@ -148,7 +148,7 @@ def grid(
             channels=images.channels,
             image_size=images.image_size,
             backbone_options={"average_pool": True} if average_pool else {},
-            train=episode_spec(ways, k, queries, unlabelled if trains_on_unlabelled else 0, others, None),
+            train=training_spec(method, options[method], spec, len(images.class_names)),
             validation=test,
             episodes=episodes,
             episodes_per_step=episodes_per_step,

@@ -49,6 +49,9 @@ LabelledRatio = Annotated[
     float | None, typer.Option(help="Share of each class that is labelled; the data set's own by default.")
 ]
 AveragePool = Annotated[bool, typer.Option(help="2 x 2 average pool on the backbone, as for tieredImageNet.")]
+Augment = Annotated[
+    bool, typer.Option("--augment", help="Move and mirror training images at random: for photographs, not for letters.")
+]
 ValidateEvery = Annotated[int, typer.Option(min=1, help="Episodes between validations.")]
 ValidationEpisodes = Annotated[int, typer.Option(min=1, help="Episodes of a validation.")]
 

@@ -46,6 +46,14 @@ def reproduce(
         str, typer.Option(help="paper, day, hour or minutes: how long to train and how often to test, nothing else.")
     ] = "hour",
     episodes: Annotated[int | None, typer.Option(min=1, help="Training episodes, instead of the budget's.")] = None,
+    pretrain: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Steps of a classifier of the training classes from whose embedder all models start; 0 for none. "
+            "Some minutes of it are worth hours of episodes.",
+        ),
+    ] = 0,
     splits: Annotated[int | None, typer.Option(min=1, help="Labelled/unlabelled splits in testing, instead.")] = None,
     test_episodes: Annotated[int | None, typer.Option(min=1, help="Test episodes per split, instead.")] = None,
     shots: Annotated[list[int] | None, typer.Option(min=1, help="K; repeatable. The paper's by default.")] = None,
@@ -110,6 +118,7 @@ def reproduce(
         methods=tuple(methods) if methods else None,
         precision=precision,
         seed=seed,
+        pretraining=pretrain,
     )
     content = run(
         wanted, setting, out, command=shlex.join(["tacit", *sys.argv[1:]]), engine=engine, jobs=jobs, threads=threads,

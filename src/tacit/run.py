@@ -7,15 +7,16 @@ seen), ``metrics.jsonl``, ``checkpoint/`` and ``results/*.json``.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from .augmentation import shift_and_flip
 from .backbones import build_backbone, to_input
-from .checkpoint import load_checkpoint, read_json
+from .checkpoint import checksum, load_checkpoint, read_json
 from .datasets import ImageSet, dataset_spec, load_dataset
 from .datasets.base import Bar, no_bar
 from .episode import Episode
@@ -25,7 +26,7 @@ from .sampling import EpisodeSpec
 
 _KINDS: dict[str, Any] = {
     "str": str, "str | None": str | None, "int": int, "int | None": int | None, "float": float | int,
-    "dict[str, Any]": dict, "EpisodeSpec": EpisodeSpec,
+    "bool": bool, "dict[str, Any]": dict, "EpisodeSpec": EpisodeSpec,
 }  # fmt: skip
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -41,6 +42,9 @@ class RunConfig:
         fingerprint: of the training images, to notice other data on resuming.
         labelled_ratio: share of each class whose labels may be used.
         backbone, backbone_options, channels, image_size: the embedder.
+        start, start_weights: the run folder whose backbone it starts from, and the checksum of its weights; None to
+            start from random ones.
+        augment: whether training images are moved and mirrored at random.
         train: what a training episode holds.
         validation: what a validation episode holds.
         episodes: training episodes in all.
@@ -65,6 +69,9 @@ class RunConfig:
     data_options: dict[str, Any] = field(default_factory=dict)
     backbone: str = "conv4"
     backbone_options: dict[str, Any] = field(default_factory=dict)
+    start: str | None = None
+    start_weights: str | None = None
+    augment: bool = False
     episodes: int = 2000
     episodes_per_step: int = 1
     learning_rate: float = 1e-3
@@ -105,7 +112,7 @@ class RunConfig:
 
     def differences(self, other: RunConfig) -> list[str]:
         """Settings in which two runs differ, as ``name (ours, theirs)``; files may have moved, if they are the same."""
-        names = (entry.name for entry in fields(self) if entry.name != "data")
+        names = (entry.name for entry in fields(self) if entry.name not in ("data", "start"))
         pairs = ((name, getattr(self, name), getattr(other, name)) for name in names)
         return [f"{name} ({ours} here, {theirs} there)" for name, ours, theirs in pairs if ours != theirs]
 
@@ -115,21 +122,23 @@ class Learner(nn.Module):
 
     With ``precision`` bfloat16 the backbone's convolutions in training take half the memory and, on processors and
     graphics cards that know the type, about half the time; weights, gradients and the method stay in float32.
+    With ``augment``, training images are moved and mirrored at random.
     """
 
     backbone: nn.Module
     method: Method
 
-    def __init__(self, backbone: nn.Module, method: Method, precision: str = "float32") -> None:
+    def __init__(self, backbone: nn.Module, method: Method, precision: str = "float32", augment: bool = False) -> None:
         super().__init__()
         self.backbone, self.method, self.precision = backbone, method, PRECISIONS[precision]
+        self.augment = augment
 
     def forward(self, episode: Episode, turn: str = "learner") -> Tensor:
         """Images (..., height, width, channels) uint8 -> scalar loss of one turn of the method."""
         return self.method.loss(episode.map_images(self._embed), turn)
 
     def _embed(self, images: Tensor) -> Tensor:
-        pixels = to_input(images)
+        pixels = to_input(shift_and_flip(images) if self.augment and self.training else images)
         mixed = self.precision != torch.float32
         with torch.autocast(pixels.device.type, self.precision if mixed else None, enabled=mixed):
             vectors: Tensor = self.backbone(pixels)
@@ -151,9 +160,37 @@ def build_learner(config: RunConfig) -> Learner:
         backbone = build_backbone(config.backbone, config.channels, config.image_size, **config.backbone_options)
         dim: int = backbone.dim  # type: ignore[assignment]
         method = build_method(config.method, dim, config.train.ways, **config.options)
-        return Learner(backbone, method, config.precision)
+        return Learner(backbone, method, config.precision, config.augment)
     except TypeError as error:
         raise TacitError(f"the settings do not describe a model: {error}") from error
+
+
+def started_from(config: RunConfig, run: Path) -> RunConfig:
+    """The settings of a run that starts from the backbone of another, which must be of the same kind."""
+    other = read_config(run)
+    for name in ("backbone", "backbone_options", "channels", "image_size"):
+        ours, theirs = getattr(config, name), getattr(other, name)
+        if ours != theirs:
+            raise TacitError(f"cannot start from {run}: its {name.replace('_', ' ')} is {theirs}, this run's {ours}")
+    return replace(config, start=str(run.resolve()), start_weights=checksum(run / "checkpoint", "best"))
+
+
+def load_start(learner: Learner, config: RunConfig) -> None:
+    """Give a fresh model the backbone that it is to start from, if any."""
+    if config.start is None:
+        return
+    run = Path(config.start)
+    if checksum(run / "checkpoint", "best") != config.start_weights:
+        raise TacitError(f"the weights in {run} are not those that this run is to start from: train it anew")
+    learner.backbone.load_state_dict(load_run(run)[1].backbone.state_dict())
+
+
+def training_spec(method: str, options: dict[str, Any], spec: EpisodeSpec, classes: int) -> EpisodeSpec:
+    """A training episode as a method needs it: without unlabelled images, or with two images of each class there is."""
+    built = build_method(method, dim=64, ways=2, **options)
+    if not built.trains_on_unlabelled:
+        spec = replace(spec, unlabelled=0, distractor_ways=0, distractors=0, realistic_total=None, realistic_share=0.0)
+    return replace(spec, ways=classes, shots=1, queries=1) if built.in_order else spec
 
 
 def read_config(folder: Path) -> RunConfig:

@@ -112,25 +112,35 @@ class EpisodeSampler:
         split: what may be drawn as labelled and as unlabelled.
         spec: what an episode holds.
         seed: fixes every episode; one int or several.
+        in_order: an episode holds all classes, and class n of it is class n of the data set.
 
     Raises:
         TacitError: if there are too few classes, or too few images in one of them.
     """
 
-    def __init__(self, split: LabelledSplit, spec: EpisodeSpec, seed: int | tuple[int, ...]) -> None:
-        self.spec = spec
+    def __init__(
+        self, split: LabelledSplit, spec: EpisodeSpec, seed: int | tuple[int, ...], *, in_order: bool = False
+    ) -> None:
+        self.spec, self._in_order = spec, in_order
         self._labelled, self._labelled_size = _padded(split.labelled)  # (classes, most), (classes,)
         self._unlabelled, self._unlabelled_size = _padded(split.unlabelled)
         self._pool = np.concatenate(split.unlabelled)  # all unlabelled images, class after class
         self._pool_start = np.cumsum(self._unlabelled_size) - self._unlabelled_size
         self._key = np.random.SeedSequence(seed).generate_state(2, np.uint64).astype(np.uint64)
         _check_sizes(split, spec)
+        if in_order and (spec.ways, spec.distractor_ways) != (len(split.class_names), 0):
+            raise TacitError(
+                f"this method learns all {len(split.class_names)} training classes at once: give so many ways, no "
+                "distractors"
+            )
 
     def batch(self, start: int, count: int) -> Episode:
         """Episodes ``start`` to ``start + count - 1``: support (count, ways, shots) and so on, all int64."""
         spec, draws = self.spec, _Draws(self._key, start, count)
         all_classes = np.full(count, len(self._labelled_size))
         classes = draws.distinct(all_classes, spec.ways + spec.distractor_ways)  # (count, ways + distractor_ways)
+        if self._in_order:
+            classes = np.sort(classes, axis=1)
         ways = classes[:, : spec.ways]
         images = _pick(self._labelled, ways, draws.distinct(self._labelled_size[ways], spec.shots + spec.queries))
         if spec.realistic_total is None:

@@ -35,7 +35,7 @@ from .distributed import check_shares, share, synchronise_batch_norm
 from .episode import Episode
 from .errors import Interrupted, JobFailed, TacitError
 from .evaluation import MOST_ITERATIONS, Accuracy, best_iterations, embed_used, episode_accuracies, summarise
-from .run import Learner, RunConfig, build_learner, load_model, read_config
+from .run import Learner, RunConfig, build_learner, load_model, load_start, read_config
 from .sampling import EpisodeSampler, LabelledSplit, split_labelled
 
 LOCK = ".lock"
@@ -87,12 +87,12 @@ def train(
     if shared := set(train_images.class_names) & set(validation_images.class_names):
         raise TacitError(f"class '{min(shared)}' is both in train and val: see 'tacit data check'")
     train_split = split_labelled(train_images.labels, train_images.class_names, config.labelled_ratio, config.seed)
-    sampler = EpisodeSampler(train_split, config.train, (config.seed, 1))
+    learner = build_learner(config)
+    sampler = EpisodeSampler(train_split, config.train, (config.seed, 1), in_order=learner.method.in_order)
     validation_split = split_labelled(
         validation_images.labels, validation_images.class_names, config.labelled_ratio, config.seed
     )
     validation_sampler = EpisodeSampler(validation_split, config.validation, (config.seed, 2))
-    learner = build_learner(config)
     learner.method.check_ways(config.validation.ways)
     fabric = _fabric(accelerator, devices, num_nodes, turns=len(learner.method.turns))
     check_shares(config.episodes, config.episodes_per_step, fabric.world_size)
@@ -115,7 +115,7 @@ def train(
             write_json(folder / "config.json", config.to_json())
             write_json(folder / "classes.json", seen)
             _store_split(folder, train=(train_split, train_images), val=(validation_split, validation_images))
-        progress = _restore(folder, learner, optimizers)
+        progress = _restore(config, folder, learner, optimizers)
         if writes:
             _trim_metrics(folder, progress.episode)
         saved = time.monotonic()
@@ -262,9 +262,10 @@ def _save(folder: Path, name: str, learner: Learner, optimizers: Optimizers, pro
     save_checkpoint(folder / "checkpoint", name, tensors, asdict(progress))
 
 
-def _restore(folder: Path, learner: Learner, optimizers: Optimizers) -> Progress:
+def _restore(config: RunConfig, folder: Path, learner: Learner, optimizers: Optimizers) -> Progress:
     """Continue from the last checkpoint, or start if there is none."""
     if not (folder / "checkpoint" / "last.json").exists():
+        load_start(learner, config)
         return Progress()
     tensors, state = load_checkpoint(folder / "checkpoint", "last")
     load_model(learner, tensors, folder)

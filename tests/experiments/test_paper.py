@@ -14,6 +14,7 @@ from tacit.experiments.paper import (
     PUBLISHED,
     RECIPES,
     SHARES,
+    START,
     SYSTEMS,
     TABLES,
     UNDER_DISTRACTORS,
@@ -22,7 +23,7 @@ from tacit.experiments.paper import (
 from tacit.experiments.plan import check_what
 from tacit.methods import build_method, methods
 
-EVERY_SYSTEM = [*SYSTEMS, *ABLATION]
+EVERY_SYSTEM = [*SYSTEMS, *ABLATION, *START]
 
 
 @pytest.mark.parametrize(
@@ -126,6 +127,17 @@ def test_systems_published_with_other_training_ways_have_a_second_line(ways, aga
     assert len({line.line for line in lines}) == len(lines), "no two lines are called the same"
     few = TABLES["table1"].lines(ways, classes=9)
     assert not [line for line in few if line.published_ways], "they need 10 or 40 classes"
+
+
+def test_a_common_start_has_lines_of_its_own_where_systems_are_compared():
+    lines = TABLES["table1"].lines(20, classes=40, start=True)
+    assert lines[:2] == list(START)
+    assert lines[2:] == TABLES["table1"].lines(20, classes=40)
+    assert TABLES["table3"].lines(20, classes=40, start=True) == list(ABLATION)
+
+
+def test_letters_are_not_mirrored():
+    assert [name for name, recipe in RECIPES.items() if not recipe.start_augment] == ["glyphs", "omniglot"]
 
 
 def test_omniglot_has_two_labelled_drawings_of_a_character():

@@ -335,6 +335,28 @@ def test_another_table_in_the_same_folder_uses_the_runs_there_are(out, setting, 
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("*")} == before
 
 
+def test_all_models_can_start_from_one_classifier(setting, tmp_path):
+    started = replace(setting, pretraining=3, shots=(1, 2), methods=("classifier", "classifier-semi", "pn", "tac"))
+    content = reproduce(("table1",), started, tmp_path, command="", jobs=2, device="cpu")
+    assert not content["failed"]
+    assert "3 steps of two labelled images of each, moved and mirrored" in content["caption"]
+    assert [row["system"] for row in content["table1"]][::4][:2] == ["Classifier", "Classifier + Semi-Sup. Inference"]
+    start = tmp_path / "runs" / "classifier-1-shot-12-way"
+    assert [path.name for path in (tmp_path / "runs").glob("classifier*")] == [start.name], "one for all columns"
+    settings = {path.parent.name: json.loads(path.read_text()) for path in (tmp_path / "runs").glob("*/config.json")}
+    weights = json.loads((start / "checkpoint" / "best.json").read_text())["sha256"]
+    for name, config in settings.items():
+        assert config["start_weights"] == (None if name == start.name else weights)
+        assert config["augment"] == (name == start.name)
+        assert config["episodes"] == (3 if name == start.name else 2)
+
+    first = (tmp_path / "table1.csv").read_bytes()
+    shutil.rmtree(tmp_path / "runs" / "pn-1-shot-6-way")
+    again = reproduce(("table1",), started, tmp_path, command="", jobs=2, device="cpu")
+    assert not again["failed"]
+    assert (tmp_path / "table1.csv").read_bytes() == first
+
+
 def test_a_cell_that_fails_is_named_and_the_rest_stands(setting, tmp_path):
     recipe = replace(setting.recipe, learning_rate=1e30)
     options = {"episodes": 40, "splits": 1, "test_episodes": 2}

@@ -24,6 +24,7 @@ def test_names_and_order_are_those_of_the_tables():
         "pn", "soft-kmeans", "soft-kmeans-cluster", "masked-soft-kmeans",
         "tpn", "relation", "metagan", "imp",
         "tapnet", "tapnet-semi", "tapnet-soft-clustering", "tac", "tacdap",
+        "classifier", "classifier-semi",
     ]  # fmt: skip
 
 

@@ -16,10 +16,10 @@ from ..checkpoint import write_json
 from ..datasets import ImageSet, dataset_spec, load_dataset
 from ..errors import TacitError
 from ..evaluation import MOST_ITERATIONS, Accuracy, Protocol, choose_iterations, embed, evaluate
-from ..methods import METHODS, build_method
+from ..methods import METHODS
 from ..models import model_folder
 from ..progress import messages, progress_bar, training_bar
-from ..run import RunConfig, check_unseen, load_run
+from ..run import RunConfig, check_unseen, load_run, training_spec
 from ..sampling import EpisodeSpec
 from ..training import train
 from . import figures
@@ -54,6 +54,7 @@ MODELS = (
     Model("tacdap", ("tacdap",), distractors=True),
 )
 MORE_MODELS = (  # of the full table
+    Model("classifier", ("classifier", "classifier-semi")),
     Model("soft-kmeans-cluster", ("soft-kmeans-cluster",), distractors=True, options={"scale": 0.1}),
     Model("masked-soft-kmeans", ("masked-soft-kmeans",), distractors=True, options={"scale": 0.1}),
     Model("tpn", ("tpn",)),
@@ -192,8 +193,6 @@ def _train(
     model: Model, folder: Path, images: dict[str, ImageSet], ratio: float, episodes: int, seed: int, device: str
 ) -> None:
     extra = {"distractor_ways": TRAIN.ways, "distractors": TRAIN.unlabelled} if model.distractors else {}
-    if not build_method(model.method, dim=1, ways=TRAIN.ways).trains_on_unlabelled:
-        extra = {"unlabelled": 0}
     config = RunConfig(
         method=model.method,
         dataset=DATASET,
@@ -201,7 +200,7 @@ def _train(
         labelled_ratio=ratio,
         channels=images["train"].channels,
         image_size=images["train"].image_size,
-        train=replace(TRAIN, **extra),
+        train=training_spec(model.method, model.options, replace(TRAIN, **extra), len(images["train"].class_names)),
         validation=SETTINGS["with distractors" if model.distractors else "without distractors"],
         options=model.options,
         learning_rate=LEARNING_RATE,

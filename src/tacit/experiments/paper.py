@@ -66,6 +66,11 @@ SYSTEMS = (
     System("TAC, cosines in M", "tac", variant="cosine"),
     System("TACdap, cosines in M", "tacdap", variant="cosine"),
 )
+# With a common start, its own lines stand before all others: what it is worth by itself.
+START = (
+    System("Classifier", "classifier"),
+    System("Classifier + Semi-Sup. Inference", "classifier-semi", trained_as="classifier"),
+)
 # Classes of a training episode where a system was published with another number than it may have here: Ren et al. train
 # with as many as they test with, TapNet's and TAC's authors with more.
 PUBLISHED_WAYS = {**dict.fromkeys((system.training for system in SYSTEMS[:5]), 5),
@@ -90,8 +95,11 @@ class TableSpec:
     distractors: tuple[bool, ...] = (False, True)
     both_readings: bool = True
 
-    def lines(self, ways: int, classes: int) -> list[System]:
-        """The lines where the recipe trains with so many ways, on so many classes; those trained as published first."""
+    def lines(self, ways: int, classes: int, start: bool = False) -> list[System]:
+        """The lines where the recipe trains with so many ways, on so many classes.
+
+        The common start first, if there is one, then those trained as published.
+        """
         as_published = [
             replace(system, published_ways=PUBLISHED_WAYS[system.training])
             for system in self.systems
@@ -99,7 +107,7 @@ class TableSpec:
             and system.variant is None
             and ways != PUBLISHED_WAYS.get(system.training, ways) <= classes // 2
         ]
-        return [*as_published, *self.systems]
+        return [*(START if start and self.both_readings else ()), *as_published, *self.systems]
 
 
 TABLES = {
@@ -138,6 +146,10 @@ class Recipe:
         learning_rate, weight_decay: of Adam.
         average_pool: on top of the backbone.
         options: of methods, by name; what is not said is the method's default.
+        start_rate: of the classifier whose backbone all models start from, if they do.
+        start_augment: whether its images are moved and mirrored.
+        started_rate: of the models that start from it.
+        started_options: of methods that do; before ``options``.
     """
 
     train: EpisodeSpec = TRAIN
@@ -147,10 +159,14 @@ class Recipe:
     weight_decay: float = 5e-4
     average_pool: bool = False
     options: dict[str, dict[str, Any]] = field(default_factory=lambda: SOFTER_PN)
+    start_rate: float = 3e-3
+    start_augment: bool = True
+    started_rate: float = 3e-4
+    started_options: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 RECIPES = {
-    "glyphs": Recipe(train=EpisodeSpec(ways=20, queries=5, unlabelled=5), learning_rate=3e-3),
+    "glyphs": Recipe(train=EpisodeSpec(ways=20, queries=5, unlabelled=5), learning_rate=3e-3, start_augment=False),
     "tiered-imagenet": Recipe(weight_decay=0.0, average_pool=True),
     # As Ren et al.: two labelled drawings of each character, one to learn from and one to ask for; 5-way training.
     "omniglot": Recipe(
@@ -159,6 +175,7 @@ RECIPES = {
         shots=(1,),
         weight_decay=5e-5,
         options={},
+        start_augment=False,
     ),
 }
 

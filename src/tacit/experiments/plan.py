@@ -16,14 +16,14 @@ from typing import Any
 from ..datasets import ImageSet
 from ..errors import TacitError
 from ..evaluation import MOST_ITERATIONS, Protocol
-from ..methods import build_method
-from ..run import RunConfig
+from ..run import RunConfig, started_from, training_spec
 from ..sampling import EpisodeSpec
 from .cell import Cell, Measurement, measured
 from .paper import (
     FIGURES,
     OVER_REFINEMENTS,
     SHARES,
+    START,
     TABLES,
     UNDER_DISTRACTORS,
     VARIANTS,
@@ -49,6 +49,8 @@ class Setting:
         shots, distractors: the columns of tables.
         methods: only lines that are evaluated as one of these; all if None.
         precision, seed: of the trainings.
+        pretraining: episodes of a classifier whose backbone all models start from; 0 for a random start.
+        start: its run folder, once it is trained.
     """
 
     dataset: str
@@ -63,6 +65,8 @@ class Setting:
     methods: tuple[str, ...] | None = None
     precision: str = "float32"
     seed: int = 0
+    pretraining: int = 0
+    start: Path | None = None
 
     @property
     def fewest(self) -> int:
@@ -77,15 +81,21 @@ class Setting:
         return Protocol(spec, self.labelled_ratio, self.budget.splits, self.budget.test_episodes, self.seed)
 
     def config(self, system: System, shots: int, distractors: bool) -> RunConfig:
-        """A training."""
-        recipe, episodes, method = self.recipe, self.budget.episodes, system.training
+        """A training; a classifier's is the same for all columns."""
+        recipe, episodes, method, rate = self.recipe, self.budget.episodes, system.training, self.recipe.learning_rate
+        first = system.training == START[0].method
+        if first:
+            episodes, shots, rate = self.pretraining, self.fewest, recipe.start_rate
+        elif self.start is not None:
+            rate = recipe.started_rate
         options = {} if system.published_ways else recipe.options.get(method, {})
+        if self.start is not None and not system.published_ways:
+            options = options | recipe.started_options.get(method, {})
         options = options | (VARIANTS[system.variant] if system.variant else {})
         train = replace(recipe.train, ways=system.published_ways or recipe.train.ways, shots=shots)
-        if not _uses_unlabelled(method, options):
-            train, distractors = replace(train, unlabelled=0), False
+        train = training_spec(method, options, _with_distractors(train, distractors), len(self.images.class_names))
         every = max(1, episodes // 10) if episodes >= 1000 else episodes
-        return RunConfig(
+        config = RunConfig(
             method=method,
             options=options,
             dataset=self.dataset,
@@ -96,20 +106,22 @@ class Setting:
             channels=self.images.channels,
             image_size=self.images.image_size,
             backbone_options={"average_pool": True} if recipe.average_pool else {},
-            train=_with_distractors(train, distractors),
-            validation=self.spec(shots, distractors),
+            augment=first and recipe.start_augment,
+            train=train,
+            validation=self.spec(shots, bool(train.distractor_ways)),
             episodes=episodes,
-            learning_rate=recipe.learning_rate,
+            learning_rate=rate,
             weight_decay=recipe.weight_decay,
             precision=self.precision,
             validate_every=every,
             seed=self.seed,
         )
+        return config if first or self.start is None else started_from(config, self.start)
 
     def caption(self) -> str:
         """Under which conditions the numbers were measured."""
         recipe, budget = self.recipe, self.budget
-        test = recipe.test
+        test, rate = recipe.test, recipe.started_rate if self.pretraining else recipe.learning_rate
         return (
             f"{self.dataset}, {self.images.image_size} x {self.images.image_size}; {self.labelled_ratio:.0%} of each "
             f"class labelled. Test: {test.ways} ways, {test.queries} queries and {test.unlabelled} unlabelled images a "
@@ -117,8 +129,18 @@ class Setting:
             f"{budget.test_episodes:,} episodes; ± is the 95 % interval over episodes, for these weights: one training "
             f"seed, whose luck it does not see. Training, the same for every model: {budget.episodes:,} episodes of "
             f"{recipe.train.ways} ways (a line that names others is trained as published), {recipe.train.queries} "
-            f"queries and {recipe.train.unlabelled} unlabelled images a class, Adam at {recipe.learning_rate:g}, a "
-            f"tenth of it for the last fifth, {self.precision} convolutions."
+            f"queries and {recipe.train.unlabelled} unlabelled images a class, Adam at {rate:g}, a tenth of it for "
+            f"the last fifth, {self.precision} convolutions.{self._start_caption()}"
+        )
+
+    def _start_caption(self) -> str:
+        if not self.pretraining:
+            return ""
+        moved = ", moved and mirrored" if self.recipe.start_augment else ""
+        return (
+            f" All start from the backbone of one classifier of the {len(self.images.class_names)} training classes: "
+            f"{self.pretraining:,} steps of two labelled images of each{moved}, Adam at {self.recipe.start_rate:g}. "
+            "The lines called Classifier are of it alone."
         )
 
 
@@ -150,7 +172,8 @@ class Plan:
         """Plan a measurement; ``test`` is another episode than that of the column."""
         setting = self.setting
         config = setting.config(system, shots, distractors)
-        name = f"{'-'.join(filter(None, (system.training, system.variant)))}-{shots}-shot-{config.train.ways}-way"
+        kind = "-".join(filter(None, (system.training, system.variant)))
+        name = f"{kind}-{config.validation.shots}-shot-{config.train.ways}-way"
         if config.train.distractor_ways:
             name += "-distractors"
         protocol = setting.protocol(test or setting.spec(shots, distractors))
@@ -158,6 +181,11 @@ class Plan:
         old = self._cells.get(name, Cell(name, config, ()))
         self._cells[name] = replace(old, measurements=tuple(dict.fromkeys((*old.measurements, wanted))))
         return Source(name, wanted)
+
+
+def plan_start(plan: Plan) -> Source:
+    """The classifier that all models start from."""
+    return plan.ask(START[0], plan.setting.fewest, False)
 
 
 def columns(setting: Setting, table: TableSpec) -> list[Column]:
@@ -170,7 +198,7 @@ def columns(setting: Setting, table: TableSpec) -> list[Column]:
 
 def systems(setting: Setting, table: TableSpec) -> list[System]:
     """The lines of a table that are wanted."""
-    lines = table.lines(setting.recipe.train.ways, len(setting.images.class_names))
+    lines = table.lines(setting.recipe.train.ways, len(setting.images.class_names), start=setting.pretraining > 0)
     found = [s for s in lines if setting.methods is None or s.method in setting.methods]
     if not found:
         raise TacitError(f"the table has no line of {', '.join(setting.methods or ())}")
@@ -222,10 +250,6 @@ def check_what(whats: Sequence[str]) -> tuple[str, ...]:
     if "all" in whats:
         return tuple(what for what in WHATS if what not in ("all", "table2"))
     return tuple(dict.fromkeys(whats))
-
-
-def _uses_unlabelled(method: str, options: dict[str, Any]) -> bool:
-    return build_method(method, dim=64, ways=2, **options).trains_on_unlabelled
 
 
 def _with_distractors(spec: EpisodeSpec, distractors: bool) -> EpisodeSpec:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..checkpoint import write_atomic, write_json
 from ..datasets import ImageSet, load_dataset
 from ..datasets.base import Bar
+from ..errors import JobFailed
 from ..evaluation import MOST_ITERATIONS
 from ..progress import grid_bar, progress_bar
 from . import figures
@@ -17,7 +19,7 @@ from .curves import entropy_rows, first_episode
 from .figures import Row
 from .grid import run_grid
 from .paper import BUDGETS, PUBLISHED, TABLES, Column, System, TableSpec
-from .plan import Plan, Setting, Source, columns, plan_distractors, plan_iterations, plan_table, plan_tac
+from .plan import Plan, Setting, Source, columns, plan_distractors, plan_iterations, plan_start, plan_table, plan_tac
 from .report import Entry, Report, csv_bytes, provenance, ranks
 
 RUNS = "runs"  # folder of the trainings
@@ -37,6 +39,8 @@ def reproduce(whats: Sequence[str], setting: Setting, out: Path, *, command: str
     Returns:
         What was measured, as in ``report.json``; ``failed`` names cells without a result.
     """
+    if setting.pretraining:
+        setting = _pretrained(setting, out, grid)
     plan = Plan(setting)
     planned = {what: _PLANS[what](plan) if what in _PLANS else plan_table(plan, TABLES[what]) for what in whats}
     cells = plan.cells
@@ -66,6 +70,19 @@ def reproduce(whats: Sequence[str], setting: Setting, out: Path, *, command: str
     content["report"] = str(report.write())
     write_json(out / "report.json", content)
     return content
+
+
+def _pretrained(setting: Setting, out: Path, grid: dict[str, Any]) -> Setting:
+    """Train the common start, or take it if it is there."""
+    plan = Plan(setting)
+    source = plan_start(plan)
+    with grid_bar(1) as end:
+        (outcome,) = run_grid(
+            plan.cells, out / RUNS, report=lambda outcome: end(outcome.line(), outcome.skipped), **grid
+        )
+    if outcome.results is None:
+        raise JobFailed(f"the classifier that all models start from could not be trained: {outcome.reason}")
+    return replace(setting, start=out / RUNS / source.cell)
 
 
 def _table(

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..errors import TacitError
 from .base import Method
+from .classifier import Classifier, ClassifierSemi
 from .imp import InfiniteMixture
 from .metagan import MetaGan
 from .pn import PrototypicalNetwork
@@ -30,11 +31,13 @@ METHODS: dict[str, type[Method]] = {
     "tapnet-soft-clustering": TapNetSoftClustering,
     "tac": Tac,
     "tacdap": TacDap,
+    "classifier": Classifier,
+    "classifier-semi": ClassifierSemi,
 }
 
 
 def methods() -> list[str]:
-    """Names of all methods, in the order of the paper's tables."""
+    """Names of all methods, in the order of the paper's tables; what is not in them comes last."""
     return list(METHODS)
 
 

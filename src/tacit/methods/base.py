@@ -30,12 +30,14 @@ class Method(nn.Module):
         title: the name in tables; an option that changes what is measured may change it.
         summary: one line for ``tacit methods``.
         iterative: whether it refines with unlabelled images at all.
+        in_order: whether a training episode must hold all training classes, each at its own place, as for a classifier.
         turns: the parts of a training step, each with an optimiser of its own; see :meth:`loss`.
     """
 
     title: str
     summary: ClassVar[str]
     iterative: ClassVar[bool] = True
+    in_order: ClassVar[bool] = False
     turns: ClassVar[tuple[str, ...]] = ("learner",)
 
     def __init__(
