@@ -172,7 +172,15 @@ def head_evaluate(
     ways: Annotated[list[int] | None, typer.Option(min=2, help="Classes of a task; repeatable.")] = None,
     shots: Annotated[list[int] | None, typer.Option(min=1, help="Labels of each class; repeatable.")] = None,
     unlabelled: Annotated[int, typer.Option(min=1, help="Unlabelled images of each class.")] = 80,
-    others: Annotated[float, typer.Option(min=0, max=0.95, help="Share of unlabelled images of other classes.")] = 0.0,
+    others: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=0.95,
+            help="Share of unlabelled images of other classes: of test classes, or of validation classes if a task has "
+            "all test classes.",
+        ),
+    ] = 0.0,
     draws: Annotated[int, typer.Option(min=2, help="Random tasks of each kind.")] = 100,
     jobs: Annotated[int, typer.Option(help="Processes; -1 takes all cores.")] = -1,
     seed: Seed = 0,
@@ -189,7 +197,7 @@ def head_evaluate(
     from .heads import head_of
     from .heads.compare import compare
     from .heads.data import vectors_of
-    from .heads.tasks import TaskKind
+    from .heads.tasks import TaskKind, with_spare
 
     check_device(device)
     loaded = head_of(embedder, None if head == "none" else head)
@@ -198,11 +206,13 @@ def head_evaluate(
         raise TacitError("this needs an embedder that can be asked, not vectors of some images")
     options = read_data_options(dataset, data_options, None)
     with progress_bar() as bar:
-        x, y = vectors_of(found, dataset, "test", data, options, bar)
-        kinds = [TaskKind(n, k, unlabelled, others) for n in ways or (5, 20) for k in shots or (1, 5)]
-        rows = [
-            row for kind in kinds for row in compare(x, y, kind, loaded, draws=draws, seed=seed, jobs=jobs, bar=bar)
-        ]
+        tested = vectors_of(found, dataset, "test", data, options, bar)
+        rows = []
+        for kind in [TaskKind(n, k, unlabelled, others) for n in ways or (5, 20) for k in shots or (1, 5)]:
+            x, y, spare = *tested, None
+            if others and kind.ways == len(set(y.tolist())):  # no test class is left over
+                x, y, spare = with_spare(tested, vectors_of(found, dataset, "val", data, options, bar))
+            rows += compare(x, y, kind, loaded, draws=draws, seed=seed, spare=spare, jobs=jobs, bar=bar)
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 from torch import Tensor, nn
@@ -25,6 +24,7 @@ from .checkpoint import write_json
 from .datasets import ImageSet, dataset_spec
 from .datasets.base import Bar, no_bar
 from .episode import Episode
+from .machine import compute_device
 from .methods import Method
 from .models import is_shipped
 from .run import check_unseen, load_images, load_run
@@ -324,7 +324,7 @@ def evaluate_run(
         sized = {"image_size": config.image_size} if "image_size" in dataset_spec(dataset).options else {}
         config = replace(config, dataset=dataset, data=None, data_options=sized)
     config = replace(config, data=data or config.data, data_options={**config.data_options, **(data_options or {})})
-    learner.to(Fabric(accelerator=device, devices=1).device)
+    learner.to(compute_device(device))
     started = time.perf_counter()
     tick = bar or no_bar
     embedded = embedded or Embedded()

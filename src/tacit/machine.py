@@ -1,4 +1,4 @@
-"""What a process asks of the machine it runs on. Called by the command line at start-up, never on import."""
+"""What a process asks of the machine it runs on: a device, and how memory is kept."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import ctypes
 import os
 import platform
 
+import torch
+
 # Parameters of glibc's mallopt, from malloc.h.
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
 
 
 def keep_memory() -> bool:
     """Let glibc keep freed memory for the next training step instead of handing it back to the system.
+
+    Called by the command line at start-up, never on import.
 
     Activations are tens of megabytes, which glibc returns at once and fetches again, page by page, in the next step;
     keeping them makes a step on the processor about 1.5 times as fast. Costs: the process does not shrink. Only on
@@ -22,3 +26,10 @@ def keep_memory() -> bool:
     mallopt = ctypes.CDLL(None).mallopt
     settings = {_M_MMAP_MAX: 0, _M_TRIM_THRESHOLD: -1, _M_TOP_PAD: 256 << 20}
     return all(mallopt(name, value) for name, value in settings.items())
+
+
+def compute_device(name: str = "auto") -> torch.device:
+    """The device of that name; ``auto`` takes a graphics card if there is one."""
+    if name != "auto":
+        return torch.device(name)
+    return torch.device("cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu")

@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from tacit import TacitError
 from tacit.cli import app
 from tacit.heads.compare import compare
-from tacit.heads.tasks import TaskKind, draw_tasks
+from tacit.heads.tasks import TaskKind, draw_tasks, with_spare
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +33,18 @@ def test_what_a_task_holds(rows):
             (name,) = set(labels[task.rows[task.truth == label]])
             assert name not in labels[task.rows[task.truth == -1]]
         assert (task.truth == -1).sum() == round(0.4 * (task.given < 0).sum())
+
+
+def test_a_task_of_all_classes_has_others_from_elsewhere(rows):
+    x, labels = rows
+    first, last = labels < 6, labels >= 6
+    joined, names, spare = with_spare((x[first], labels[first]), (x[last], labels[last] - 6))
+    np.testing.assert_array_equal(joined, x)
+    np.testing.assert_array_equal(names, labels)
+    for task in draw_tasks(names, TaskKind(6, 1, unlabelled=10, others=0.4), 5, seed=0, spare=spare):
+        assert set(labels[task.rows[task.truth >= 0]]) == set(range(6))
+        assert set(labels[task.rows[task.truth == -1]]) == {6, 7}
+        assert (task.truth == -1).sum() == 40
 
 
 def test_all_are_judged_by_the_same_tasks(rows):

@@ -108,6 +108,26 @@ def test_the_second_run_embeds_nothing(photos, labels, embedder):
     assert first.predictions == second.predictions
 
 
+def test_the_map_is_kept_for_more_labels_of_the_same_images(photos, labels, embedder, tmp_path, monkeypatch):
+    label_images(photos, labels, tmp_path / "out", embedder=embedder)
+    before = read(tmp_path / "out" / "map.csv")
+    monkeypatch.setattr("sklearn.manifold.TSNE.fit_transform", lambda *_: pytest.fail("it is computed again"))
+    rows = [("day 0/00.png", "warm"), ("day 1/01.png", "cold"), ("day 0/02.png", "cold")]
+    label_images(photos, write_labels(tmp_path / "other.csv", rows), tmp_path / "out", embedder=embedder)
+    after = read(tmp_path / "out" / "map.csv")
+    assert [(row["path"], row["x"], row["y"]) for row in after] == [(row["path"], row["x"], row["y"]) for row in before]
+    assert [row["label"] for row in after] != [row["label"] for row in before]
+
+
+def test_a_damaged_map_is_drawn_again(photos, labels, embedder, tmp_path, own_cache):
+    label_images(photos, labels, tmp_path / "out", embedder=embedder)
+    before = (tmp_path / "out" / "map.csv").read_bytes()
+    (kept,) = (own_cache / "maps").iterdir()
+    kept.write_bytes(kept.read_bytes()[:-3])
+    label_images(photos, labels, tmp_path / "out", embedder=embedder)
+    assert (tmp_path / "out" / "map.csv").read_bytes() == before
+
+
 def test_broken_images_are_named_and_left_out(photos, labels, embedder):
     (photos / "broken.jpg").write_bytes(b"\xff\xd8 no image")
     (photos / "empty.png").write_bytes(b"")

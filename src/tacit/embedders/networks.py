@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ..backbones import for_inference, to_input
 from ..backbones.efficientnet_lite import EfficientNetLite0, from_public_names
 from ..errors import TacitError
+from ..machine import compute_device
 from ..models import model_folder, models
 from ..run import load_run
 from .base import Pixels, Vectors
@@ -32,7 +33,7 @@ class Network:
         device: str, *, bfloat16: bool = False, weights: str | None = None,
     ) -> None:  # fmt: skip
         self.name, self.image_size, self.channels = name, image_size, channels
-        self._device = torch.device(_device(device))
+        self._device = compute_device(device)
         self._network = for_inference(network).to(self._device)
         self._prepare, self._half = prepare, bfloat16
         self.key = f"{name}-{image_size}-{'bfloat16' if bfloat16 else 'float32'}-{weights or _digest(network)}"
@@ -79,19 +80,13 @@ def efficientnet_lite0(rest: str, device: str) -> Network:
         network.load_state_dict(from_public_names(tensors))
     except Exception as error:  # of a damaged file, nearly anything
         raise TacitError(f"the weights of efficientnet-lite0 in {path} are damaged: install them again") from error
-    half = torch.backends.cpu.get_cpu_capability().startswith("AVX512") and _device(device) == "cpu"
+    half = torch.backends.cpu.get_cpu_capability().startswith("AVX512") and compute_device(device).type == "cpu"
     return Network("efficientnet-lite0", network, PHOTO_SIZE, 3, _as_tensorflow, device, bfloat16=half)
 
 
 def _as_tensorflow(images: Tensor) -> Tensor:
     """Pixels as the network was trained with them: (n, h, w, 3) uint8 -> (n, 3, h, w), about -1 to 1."""
     return images.permute(0, 3, 1, 2).float().sub_(127.0).div_(128.0)
-
-
-def _device(device: str) -> str:
-    if device != "auto":
-        return device
-    return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
 
 
 def _digest(network: nn.Module) -> str:

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lightning_fabric import Fabric
 from rich.console import Console
 from rich.table import Column, Table
 
@@ -16,6 +15,7 @@ from ..checkpoint import write_json
 from ..datasets import ImageSet, dataset_spec, load_dataset
 from ..errors import TacitError
 from ..evaluation import MOST_ITERATIONS, Accuracy, Protocol, choose_iterations, embed, evaluate
+from ..machine import compute_device
 from ..methods import METHODS
 from ..models import model_folder
 from ..progress import messages, progress_bar, training_bar
@@ -218,7 +218,7 @@ def _evaluate(
 ) -> None:  # fmt: skip
     """All methods that use this model's weights, in all settings; its images are embedded once."""
     config, learner, _ = load_run(folder)
-    learner.to(Fabric(accelerator=device, devices=1).device)
+    learner.to(compute_device(device))
     with progress_bar() as bar:
         tick = bar(f"evaluating {model.method}", sum(len(images[split].images) for split in ("val", "test")))
         vectors = {split: embed(learner.backbone, images[split].images, progress=tick) for split in ("val", "test")}

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from sklearn.manifold import TSNE
 from torch import Tensor
 
 from .. import functional as F
@@ -121,6 +120,8 @@ def tac_spaces(method: TapNet, episode: Episode, iterations: tuple[int, ...]) ->
 
 def tsne_rows(spaces: list[Space], labels: Tensor, names: list[str], seed: int) -> list[Row]:
     """t-SNE of each space: a row per unlabelled point, with its class and that of its cluster."""
+    from sklearn.manifold import TSNE  # takes a second, and other figures need nothing of it
+
     rows = []
     for space in spaces:
         embedding = TSNE(init="pca", perplexity=min(30, (len(labels) - 1) / 3), random_state=seed)

@@ -33,10 +33,13 @@ Classifier = Callable[[Floats, NDArray[np.int64]], Scores]
 
 def compare(
     x: Floats, labels: NDArray[np.int64], kind: TaskKind, head: Head | None, *, draws: int = 100, seed: int = 0,
-    jobs: int = -1, bar: Bar = no_bar,
+    spare: NDArray[np.int64] | None = None, jobs: int = -1, bar: Bar = no_bar,
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Accuracy (%) on the unlabelled rows that are of a class, its 95 % interval over draws, AUROC, seconds a task."""
-    tasks = list(draw_tasks(labels, kind, draws, seed))
+    """Accuracy (%) on the unlabelled rows that are of a class, its 95 % interval over draws, AUROC, seconds a task.
+
+    ``spare`` rows are only ever of other classes, see :func:`draw_tasks`.
+    """
+    tasks = list(draw_tasks(labels, kind, draws, seed, spare))
     rows = []
     for name, settings in classifiers(head, bool(kind.others)).items():
         tick = bar(f"{name}, {kind}", draws * len(settings))

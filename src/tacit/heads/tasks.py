@@ -41,10 +41,17 @@ class Task:
     truth: NDArray[np.int64]
 
 
-def draw_tasks(labels: NDArray[np.int64], kind: TaskKind, draws: int, seed: int) -> Iterator[Task]:
-    """Random tasks; the same for the same seed."""
-    classes = np.unique(labels)
-    if kind.ways > len(classes) - bool(kind.others):
+def draw_tasks(
+    labels: NDArray[np.int64], kind: TaskKind, draws: int, seed: int, spare: NDArray[np.int64] | None = None
+) -> Iterator[Task]:
+    """Random tasks; the same for the same seed.
+
+    Rows of other classes are those of the classes that a task leaves over, and the ``spare`` ones: rows that are never
+    of a task's classes.
+    """
+    spare = np.zeros(0, dtype=np.int64) if spare is None else spare
+    classes = np.setdiff1d(labels, labels[spare])
+    if kind.ways > len(classes) - (kind.others > 0 and not len(spare)):
         raise TacitError(f"{kind} needs more than the {len(classes)} classes there are")
     for number in range(draws):
         rng = np.random.default_rng([seed, number, kind.ways, kind.shots])
@@ -58,10 +65,19 @@ def draw_tasks(labels: NDArray[np.int64], kind: TaskKind, draws: int, seed: int)
             given.append(np.where(np.arange(len(members)) < kind.shots, label, -1))
             truth.append(np.full(len(members), label))
         if kind.others:
-            pool = np.flatnonzero(np.isin(labels, order[kind.ways :]))
+            pool = np.concatenate([np.flatnonzero(np.isin(labels, order[kind.ways :])), spare])
             wanted = round(kind.ways * kind.unlabelled * kind.others / (1 - kind.others))
             chosen = rng.permutation(pool)[:wanted]
             rows.append(chosen)
             given.append(np.full(len(chosen), -1))
             truth.append(np.full(len(chosen), -1))
         yield Task(*(np.concatenate(parts) for parts in (rows, given, truth)))
+
+
+def with_spare(
+    tested: tuple[NDArray[np.float32], NDArray[np.int64]], more: tuple[NDArray[np.float32], NDArray[np.int64]]
+) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
+    """Vectors and labels with those of further classes behind them, and which rows these are."""
+    (x, labels), (other_x, other_labels) = tested, more
+    spare = np.arange(len(x), len(x) + len(other_x))
+    return np.concatenate([x, other_x]), np.concatenate([labels, labels.max() + 1 + other_labels]), spare

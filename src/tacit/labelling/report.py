@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 from PIL import Image
-from sklearn.decomposition import PCA
-from sklearn.manifold import TSNE
 
 from ..datasets.base import Bar, no_bar
+from ..datasets.cache import cache_root, write_cache
 from ..datasets.files import Files
 from ..datasets.images import BrokenImage, decode, quiet
 from ..experiments.figures import COLOURS, GREY, MARKERS, Row
@@ -107,18 +109,39 @@ def describe(estimate: Estimate | None) -> str:
 def map_rows(found: Labelling) -> list[Row]:
     """Where each image lies on the map, with its label; of very many images, an even choice."""
     picked = np.unique(np.linspace(0, len(found.predictions) - 1, min(MAPPED, len(found.predictions))).astype(int))
-    vectors = found.vectors[picked]
-    if len(picked) < 5:  # nothing that t-SNE could do
-        flat = np.zeros((len(picked), 2))
-    else:
-        plain = PCA(min(50, *vectors.shape), random_state=0).fit_transform(vectors)  # much faster, and looks the same
-        flat = TSNE(init="pca", perplexity=min(30, (len(picked) - 1) / 3), random_state=0).fit_transform(plain)
+    flat = flattened(found.vectors[picked])
     chosen = [found.predictions[index] for index in picked]
     return [
         {"path": one.path, "x": float(x), "y": float(y), "label": "none of these" if one.is_none else one.label,
          "source": one.source}
         for one, (x, y) in zip(chosen, flat, strict=True)
     ]  # fmt: skip
+
+
+def flattened(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Two coordinates of each vector, by t-SNE: (n, dim) -> (n, 2).
+
+    They are kept: the next run, with more labels of the same images, need not wait for them, and finds each image where
+    it was on the map.
+    """
+    if len(vectors) < 5:  # nothing that t-SNE could do
+        return np.zeros((len(vectors), 2), dtype=np.float32)
+    key = hashlib.sha256(repr(vectors.shape).encode() + np.ascontiguousarray(vectors).tobytes()).hexdigest()
+    path = cache_root() / "maps" / f"{key[:32]}.npy"
+    with suppress(OSError, ValueError, EOFError):
+        kept: NDArray[np.float32] = np.load(path, allow_pickle=False)
+        if kept.shape == (len(vectors), 2) and np.isfinite(kept).all():
+            return kept
+    from sklearn.decomposition import PCA
+    from sklearn.manifold import TSNE
+
+    plain = PCA(min(50, *vectors.shape), random_state=0).fit_transform(vectors)  # much faster, and looks the same
+    embedding = TSNE(init="pca", perplexity=min(30, (len(vectors) - 1) / 3), random_state=0)
+    flat = np.asarray(embedding.fit_transform(plain), dtype=np.float32)
+    buffer = io.BytesIO()
+    np.save(buffer, flat)
+    write_cache(path, buffer.getvalue())
+    return flat
 
 
 def draw_map(rows: list[Row]) -> Figure:
