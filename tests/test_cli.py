@@ -391,9 +391,9 @@ def test_bad_data(photos, tmp_path):
     assert "class 'train-1' is both in train and val" in out
 
 
-@pytest.mark.parametrize("kind", ["project", "label"])
+@pytest.mark.parametrize("kind", ["project", "label", "fit"])
 def test_bench(kind, tmp_path):
-    extra = ["--points", "2000"] if kind == "label" else []
+    extra = ["--points", "2000"] if kind != "project" else []
     done = tacit("bench", kind, "--repeats", "1", "--json", "--out", tmp_path, *extra)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)

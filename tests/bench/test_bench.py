@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
-from tacit.bench import BENCHES, draw, evaluate, plain
+from tacit import TACClassifier
+from tacit.bench import BENCHES, draw, evaluate, fit, plain
 from tacit.bench.measure import in_turns
 from tacit.bench.train import _Stepper
 from tacit.sampling import EpisodeSpec
@@ -39,6 +41,17 @@ def test_the_null_space_spelled_out_forgets_the_errors():
     torch.testing.assert_close(errors @ space, torch.zeros(3, 9), atol=1e-5, rtol=0)
 
 
+def test_the_estimator_and_the_plain_way_give_the_same_labels():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(fit.WAYS, size=2000)
+    labels[: fit.WAYS * fit.SHOTS] = np.repeat(np.arange(fit.WAYS), fit.SHOTS)
+    x = (rng.normal(size=(fit.WAYS, 64))[labels] + 0.8 * rng.normal(size=(2000, 64)) + 1).astype(np.float32)
+    y = np.where(np.arange(2000) < fit.WAYS * fit.SHOTS, labels, -1)
+    found = TACClassifier(iterations=fit.ITERATIONS).fit(x, y)
+    unknown = y < 0
+    assert (found.transduction_ == fit._plain(x, y))[unknown].mean() > 0.995
+
+
 def test_turns_are_taken_and_the_first_does_not_count():
     order = []
     seconds = in_turns({name: lambda name=name: order.append(name) for name in "ab"}, 2)
@@ -49,4 +62,4 @@ def test_turns_are_taken_and_the_first_does_not_count():
 def test_a_picture_for_every_curve():
     figure = draw({"ways": {"ours": [(2, 0.1), (5, 0.2)], "plain": [(2, 1.0), (5, 2.0)]}}, "title")
     assert [axis.get_xlabel() for axis in figure.axes] == ["ways"]
-    assert list(BENCHES) == ["eval", "train", "project", "label"]
+    assert list(BENCHES) == ["eval", "train", "project", "label", "fit"]

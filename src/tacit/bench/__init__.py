@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .evaluate import bench_eval
+from .fit import bench_fit
 from .label import bench_label
 from .measure import Bench, draw
 from .project import bench_project
@@ -15,6 +16,7 @@ BENCHES: dict[str, Callable[..., Bench]] = {
     "train": bench_train,
     "project": bench_project,
     "label": bench_label,
+    "fit": bench_fit,
 }
 
 __all__ = ["BENCHES", "Bench", "draw"]

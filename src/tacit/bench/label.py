@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import time
+from functools import partial
 from multiprocessing.connection import Connection
 
 import numpy as np
 import torch
 
 from .. import functional as F
-from .measure import Bench, forget_peak_memory, matmul_peak, peak_memory
+from .measure import Bench, in_own_process, matmul_peak, timed_with_memory
 
 DIM, WAYS, SHOTS, ITERATIONS = 1280, 20, 5, 4
 SIZES = (10_000, 30_000, 100_000, 300_000)
@@ -22,7 +21,8 @@ def bench_label(repeats: int = 3, *, curves: bool = True, points: int | None = N
     threads = torch.get_num_threads()
     bench = Bench(f"one {WAYS}-way {SHOTS}-shot task, D = {DIM}, {ITERATIONS} refinements; {threads} threads")
     for size in sizes:
-        found = {way: _measure(way, size, repeats) for way in ("ours", "plain") if way == "ours" or size <= max(SIZES)}
+        found = {way: in_own_process(_task, way, size, repeats, threads)
+                 for way in ("ours", "plain") if way == "ours" or size <= max(SIZES)}  # fmt: skip
         for way, (seconds, extra) in found.items():
             bench.rows.append({
                 "unlabelled points": size, "way": way, "seconds": seconds, "µs per point": 1e6 * seconds / size,
@@ -38,21 +38,6 @@ def bench_label(repeats: int = 3, *, curves: bool = True, points: int | None = N
     return bench
 
 
-def _measure(way: str, size: int, repeats: int) -> tuple[float, float]:
-    """Median seconds, and the most memory beyond the input, in a process of its own."""
-    context = multiprocessing.get_context("spawn")
-    pipe, theirs = context.Pipe()
-    process = context.Process(target=_task, args=(theirs, way, size, repeats, torch.get_num_threads()), daemon=True)
-    process.start()
-    theirs.close()
-    try:
-        seconds, extra = pipe.recv()
-    except EOFError as error:
-        raise RuntimeError(f"{size:,} points of {DIM} dimensions did not fit into memory") from error
-    process.join()
-    return seconds, extra
-
-
 def _task(pipe: Connection, way: str, size: int, repeats: int, threads: int) -> None:
     torch.set_num_threads(threads)
     generator = torch.Generator().manual_seed(0)
@@ -62,21 +47,13 @@ def _task(pipe: Connection, way: str, size: int, repeats: int, threads: int) -> 
         part.normal_(generator=generator).div_(DIM**0.5)
         part += centroids[torch.randint(WAYS, (len(part),), generator=generator)]
     queries = unlabelled[:100].clone()
-    run = F.tac if way == "ours" else _all_at_once
-    times = []
+    run = partial(F.tac, keep_steps=False) if way == "ours" else _all_at_once
     with torch.inference_mode():
         for _ in range(2):  # what a first call loads is not the task's memory
             run(centroids, SHOTS, unlabelled[:2000], queries, references, 1)
-        forget_peak_memory()
-        before = peak_memory()
-        for _ in range(repeats):
-            begun = time.perf_counter()
-            if way == "ours":
-                F.tac(centroids, SHOTS, unlabelled, queries, references, ITERATIONS, keep_steps=False)
-            else:
-                _all_at_once(centroids, SHOTS, unlabelled, queries, references, ITERATIONS)
-            times.append(time.perf_counter() - begun)
-    pipe.send((float(np.median(times)), float(peak_memory() - before)))
+        pipe.send(
+            timed_with_memory(lambda: run(centroids, SHOTS, unlabelled, queries, references, ITERATIONS), repeats)
+        )
 
 
 def _all_at_once(

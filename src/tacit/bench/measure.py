@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import statistics
 import textwrap
@@ -74,6 +75,32 @@ def forget_peak_memory() -> None:
     switch = Path("/proc/self/clear_refs")
     if switch.exists():
         switch.write_text("5")
+
+
+def in_own_process(task: Callable[..., None], *arguments: Any) -> tuple[float, float]:
+    """Seconds and bytes that ``task(pipe, *arguments)`` sends from a process of its own."""
+    context = multiprocessing.get_context("spawn")
+    pipe, theirs = context.Pipe()
+    process = context.Process(target=task, args=(theirs, *arguments), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        seconds, extra = pipe.recv()
+    except EOFError as error:
+        raise RuntimeError(f"a measurement with {arguments} ended early: did it fit into memory?") from error
+    process.join()
+    return seconds, extra
+
+
+def timed_with_memory(run: Callable[[], Any], repeats: int) -> tuple[float, float]:
+    """Median seconds of a call, and the most memory beyond what there is now, in bytes."""
+    forget_peak_memory()
+    before, seconds = peak_memory(), []
+    for _ in range(repeats):
+        begun = time.perf_counter()
+        run()
+        seconds.append(time.perf_counter() - begun)
+    return statistics.median(seconds), float(peak_memory() - before)
 
 
 def draw(curves: dict[str, dict[str, list[tuple[float, float]]]], title: str) -> Figure:
