@@ -62,23 +62,47 @@ def propagate_each(weights: Tensor, edges: Tensor, alpha: float, neighbours: int
     own = _largest(edges, neighbours - 1)[..., -1:]  # (..., Q, 1); the first of the query's k is itself
     edges = edges * (edges >= torch.minimum(reach, own))
     # One episode at a time: the graphs of its queries fit the processor's cache.
-    parts = (part.reshape(-1, *part.shape[-2:]) for part in (weights, edges, reach))
-    rows = [_query_rows(w, e, r, alpha) for w, e, r in zip(*parts, strict=True)]
+    parts = (part.reshape(-1, *part.shape[-2:]) for part in (weights, edges, last, reach))
+    rows = [_query_rows(w, e, k[0], r, alpha) for w, e, k, r in zip(*parts, strict=True)]
     return torch.stack(rows).reshape(edges.shape).to(dtype)
 
 
-def _query_rows(weights: Tensor, edges: Tensor, reach: Tensor, alpha: float) -> Tensor:
-    """The solve of :func:`propagate_each` for one episode: (n, n), (Q, n), (Q, n) -> (Q, n)."""
-    system = _keep(-alpha * weights, weights, reach)  # (Q, n, n): -alpha W, in as few passes as can be
-    degree, own_degree = edges - system.sum(-1) / alpha, 1 + edges.sum(-1, keepdim=True)
-    # With A = diag(degree) - alpha W of the shared nodes and c = -alpha edges, the inverse of [[A, c], [c^T, a]] has
-    # the last row [-c^T A^-1, 1] / (a - c^T A^-1 c).
-    system.diagonal(dim1=-2, dim2=-1).add_(degree)
-    flow = alpha * edges  # -c
-    factor = torch.linalg.cholesky(system, upper=True)  # the lower one takes half as long again
-    solved = torch.cholesky_solve(flow.unsqueeze(-1), factor, upper=True).squeeze(-1)
-    pivot = own_degree - alpha - (flow * solved).sum(-1, keepdim=True)
-    return solved / pivot * (degree * own_degree).sqrt()
+def _query_rows(weights: Tensor, edges: Tensor, last: Tensor, reach: Tensor, alpha: float) -> Tensor:
+    """The solve of :func:`propagate_each` for one episode: (n, n), (Q, n), (n,), (Q, n) -> (Q, n).
+
+    With A = diag(degree) - alpha W of the shared nodes and c = -alpha edges, the inverse of [[A, c], [c^T, a]] has the
+    last row [-c^T A^-1, 1] / (a - c^T A^-1 c). A query changes A little: it raises the degrees of its neighbours, and a
+    node that takes it for a neighbour lets its farthest go. With T the few nodes that this touches and C (T x T) the
+    change, (A + C)^-1 f = A^-1 (I + C A^-1)^-1 f for f on T (Woodbury), so A is inverted once for all queries.
+    """
+    kept = weights >= torch.minimum(last.unsqueeze(-1), last)
+    shared = torch.where(kept, weights, 0)
+    degree = shared.sum(-1)
+    inverse = torch.cholesky_inverse(torch.linalg.cholesky(torch.diag(degree) - alpha * shared))
+    # An edge is let go if neither end reaches it any more, so one of its ends has a new k-th neighbour.
+    rows = _places(reach > last)  # (Q, few)
+    lost = kept[rows] & (weights[rows] < torch.minimum(reach.gather(1, rows).unsqueeze(-1), reach.unsqueeze(-2)))
+    touched = (edges > 0) | lost.any(1)
+    touched = touched.scatter(1, rows, lost.any(2) | touched.gather(1, rows))
+    places = _places(touched)  # (Q, t)
+    pairs = places.unsqueeze(-1), places.unsqueeze(-2)
+    far, near = reach.gather(1, places), edges.gather(1, places)
+    between = weights[pairs]  # (Q, t, t)
+    gone = torch.where(kept[pairs] & (between < torch.minimum(far.unsqueeze(-1), far.unsqueeze(-2))), between, 0)
+    shift = near - gone.sum(-1)  # of the degrees
+    change = alpha * gone + torch.diag_embed(shift)
+    system = torch.eye(places.shape[1]).to(change) + change @ inverse[pairs]
+    flow = torch.linalg.solve(system, alpha * near)
+    solved = torch.zeros_like(edges).scatter(1, places, flow) @ inverse  # A^-1 is symmetric
+    degrees = degree + torch.zeros_like(edges).scatter(1, places, shift)
+    own_degree = 1 + edges.sum(-1, keepdim=True)
+    pivot = own_degree - alpha - alpha * (edges * solved).sum(-1, keepdim=True)
+    return solved / pivot * (degrees * own_degree).sqrt()
+
+
+def _places(mask: Tensor) -> Tensor:
+    """Where each row of a mask (rows, n) is set, filled up with other places to as many as the fullest row has."""
+    return mask.to(torch.uint8).topk(max(1, int(mask.sum(1).max()))).indices
 
 
 def _keep(values: Tensor, weights: Tensor, reach: Tensor) -> Tensor:

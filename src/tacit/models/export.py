@@ -47,7 +47,7 @@ def export_run(
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise TacitError(f"{out} exists and is not empty: choose another --out")
     config, learner, state = load_run(run)
-    config = replace(config, data=None)  # where the files were is nobody else's business
+    config = replace(config, data=None, start=None)  # where the files were is nobody else's business
     tensors = {
         f"model.{key}": value.float() if value.is_floating_point() else value
         for key, value in learner.state_dict().items()
@@ -107,6 +107,10 @@ def card(config: RunConfig, facts: dict[str, Any], classes: dict[str, int]) -> s
         "options": _listed(config.options) or "the defaults",
         "embedder": f"{config.backbone} ({_listed(config.backbone_options) or 'the defaults'})",
         "parameters": f"{facts['parameters']:,}",
+        "starts from": f"the embedder of another run, weights `{config.start_weights[:12]}`"
+        if config.start_weights
+        else "random weights",
+        "training images": "moved and mirrored at random" if config.augment else "as they are",
         "a training episode": config.train.describe(),
         "episodes": f"{config.episodes:,}, {config.episodes_per_step} a step; these weights are of episode "
         f"{facts['episodes']:,}, the best in validation ({facts['val_accuracy']:.2f} %)",
