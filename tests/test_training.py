@@ -330,8 +330,11 @@ def test_a_run_starts_from_the_embedder_of_another(classifier, config, blobs, tm
     still = replace(started, learning_rate=1e-12, weight_decay=0.0, episodes=2)
     run(still, tmp_path / "still", blobs)
     trained = load_run(tmp_path / "still")[1].backbone.state_dict()
-    weights = [name for name, value in first.items() if value.dim() == 4]
-    assert all(torch.allclose(trained[name], first[name], atol=1e-9) for name in weights), "nothing has moved yet"
+    learned = dict(load_run(classifier)[1].backbone.named_parameters())
+    assert all(torch.allclose(trained[name], first[name], atol=1e-9) for name in learned), "nothing has moved yet"
+    assert json.loads((tmp_path / "still" / "classes.json").read_text())["start"] == sorted(
+        [*blobs["train"].class_names, *blobs["val"].class_names]
+    ), "what the start has seen cannot be a test"
 
     run(started, tmp_path / "unbroken", blobs)
     with pytest.raises(Interrupted):
@@ -343,7 +346,7 @@ def test_a_run_starts_from_the_embedder_of_another(classifier, config, blobs, tm
 
 
 def test_a_start_of_another_kind_or_with_other_weights_is_refused(classifier, config, blobs, tmp_path):
-    with pytest.raises(TacitError, match="its image size is 28, this run's 32"):
+    with pytest.raises(TacitError, match="it has image size 28, this run 32"):
         started_from(replace(config, image_size=32), classifier)
     other = replace(started_from(config, classifier), start_weights="another")
     with pytest.raises(TacitError, match="not those that this run is to start from"):

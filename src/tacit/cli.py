@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any
@@ -182,11 +182,14 @@ def train(
     from .datasets import SPLITS, dataset_spec, load_dataset
     from .methods import method_options
     from .models import model_folder
-    from .run import RunConfig, started_from, training_spec
+    from .run import RunConfig, read_config, started_from, training_spec
     from .training import train as run_training
 
     keep_memory()
     check_device(device)
+    origin = None if start is None else model_folder(start)
+    if origin is not None:
+        read_config(origin)  # before the images are read, which may take a while
     options = parse_settings("--set", method, method_options(method), settings or [])
     ratio = dataset_spec(dataset).labelled_ratio if labelled_ratio is None else labelled_ratio
     read_with = read_data_options(dataset, data_options, image_size)
@@ -218,8 +221,11 @@ def train(
         validation_episodes=validation_episodes,
         seed=seed,
     )
-    if start is not None:
-        config = started_from(config, model_folder(start))
+    if origin is not None:
+        config = started_from(config, origin)
+    elif resume and (out / "config.json").exists():
+        known = read_config(out)
+        config = replace(config, start=known.start, start_weights=known.start_weights)
     with training_bar(f"training {method}", config) as observe:
         progress = run_training(
             config, out, train_images, validation_images, resume=resume, accelerator=device, devices=devices,

@@ -189,7 +189,7 @@ def head_evaluate(
 ) -> None:
     """Compare the estimator, with and without head, with scikit-learn's classifiers on the test classes of a data set.
 
-    Each of the others has the setting that is best on these very tasks.
+    Each of the others has the setting that is best on the first ten of these very tasks.
 
     Example: `tacit head evaluate --data photos.zip --ways 5 --shots 1 --shots 5`
     """
@@ -207,11 +207,12 @@ def head_evaluate(
     options = read_data_options(dataset, data_options, None)
     with progress_bar() as bar:
         tested = vectors_of(found, dataset, "test", data, options, bar)
-        rows = []
+        rows, further = [], None
         for kind in [TaskKind(n, k, unlabelled, others) for n in ways or (5, 20) for k in shots or (1, 5)]:
             x, y, spare = *tested, None
             if others and kind.ways == len(set(y.tolist())):  # no test class is left over
-                x, y, spare = with_spare(tested, vectors_of(found, dataset, "val", data, options, bar))
+                further = further or vectors_of(found, dataset, "val", data, options, bar)
+                x, y, spare = with_spare(tested, further)
             rows += compare(x, y, kind, loaded, draws=draws, seed=seed, spare=spare, jobs=jobs, bar=bar)
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
@@ -227,7 +228,8 @@ def head_evaluate(
     console.print(
         f"{embedder}, {dataset}: accuracy on unlabelled images that are of a class, {draws} random tasks of test "
         "classes, ± 95 % interval over tasks. AUROC: of the score for 'none of these', which should find the images of "
-        "other classes.",
+        "other classes."
+        + ("" if further is None else " Those of tasks with all test classes are of validation classes."),
         highlight=False,
         soft_wrap=True,
     )

@@ -171,7 +171,7 @@ def started_from(config: RunConfig, run: Path) -> RunConfig:
     for name in ("backbone", "backbone_options", "channels", "image_size"):
         ours, theirs = getattr(config, name), getattr(other, name)
         if ours != theirs:
-            raise TacitError(f"cannot start from {run}: its {name.replace('_', ' ')} is {theirs}, this run's {ours}")
+            raise TacitError(f"cannot start from {run}: it has {name.replace('_', ' ')} {theirs}, this run {ours}")
     return replace(config, start=str(run.resolve()), start_weights=checksum(run / "checkpoint", "best"))
 
 
@@ -182,15 +182,26 @@ def load_start(learner: Learner, config: RunConfig) -> None:
     run = Path(config.start)
     if checksum(run / "checkpoint", "best") != config.start_weights:
         raise TacitError(f"the weights in {run} are not those that this run is to start from: train it anew")
-    learner.backbone.load_state_dict(load_run(run)[1].backbone.state_dict())
+    tensors, _ = load_checkpoint(run / "checkpoint", "best")
+    prefix = "model.backbone."
+    learner.backbone.load_state_dict(
+        {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+    )
 
 
 def training_spec(method: str, options: dict[str, Any], spec: EpisodeSpec, classes: int) -> EpisodeSpec:
     """A training episode as a method needs it: without unlabelled images, or with two images of each class there is."""
-    built = build_method(method, dim=64, ways=2, **options)
+    # What else there may be among the options may not suit these sizes.
+    built = build_method(method, dim=64, ways=2, **{k: v for k, v in options.items() if k == "train_iterations"})
     if not built.trains_on_unlabelled:
         spec = replace(spec, unlabelled=0, distractor_ways=0, distractors=0, realistic_total=None, realistic_share=0.0)
     return replace(spec, ways=classes, shots=1, queries=1) if built.in_order else spec
+
+
+def seen_classes(folder: Path) -> dict[str, list[str]]:
+    """Names of the classes that a run has seen, by split; those that its start had seen are under ``start``."""
+    path = folder / "classes.json"
+    return dict(read_json(path)) if path.exists() else {}
 
 
 def read_config(folder: Path) -> RunConfig:
@@ -253,8 +264,7 @@ def load_images(config: RunConfig, split: str, *, strict: bool = False, bar: Bar
 
 def check_unseen(folder: Path, test: ImageSet) -> None:
     """Whether a run has seen none of the test classes, in training or validation."""
-    path = folder / "classes.json"
-    seen = {name for names in read_json(path).values() for name in names} if path.exists() else set()
+    seen = {name for names in seen_classes(folder).values() for name in names}
     if shared := seen & set(test.class_names):
         raise TacitError(
             f"class '{min(shared)}' is in the test split, but {folder} was trained or validated on it: the accuracy "

@@ -35,7 +35,7 @@ from .distributed import check_shares, share, synchronise_batch_norm
 from .episode import Episode
 from .errors import Interrupted, JobFailed, TacitError
 from .evaluation import MOST_ITERATIONS, Accuracy, best_iterations, embed_used, episode_accuracies, summarise
-from .run import Learner, RunConfig, build_learner, load_model, load_start, read_config
+from .run import Learner, RunConfig, build_learner, load_model, load_start, read_config, seen_classes
 from .sampling import EpisodeSampler, LabelledSplit, split_labelled
 
 LOCK = ".lock"
@@ -111,7 +111,8 @@ def train(
     with _opened(fabric, config, folder, resume), stop_requests() as stop:
         writes = fabric.is_global_zero
         if writes:
-            seen = {"train": train_images.class_names, "val": validation_images.class_names}
+            seen = {"train": list(train_images.class_names), "val": list(validation_images.class_names)}
+            seen |= _seen_by_start(config, folder)
             write_json(folder / "config.json", config.to_json())
             write_json(folder / "classes.json", seen)
             _store_split(folder, train=(train_split, train_images), val=(validation_split, validation_images))
@@ -260,6 +261,16 @@ def _save(folder: Path, name: str, learner: Learner, optimizers: Optimizers, pro
             tensors |= {f"{prefix}.{index}.{key}": value for key, value in entries.items()}
     tensors["random.cpu"] = torch.get_rng_state()
     save_checkpoint(folder / "checkpoint", name, tensors, asdict(progress))
+
+
+def _seen_by_start(config: RunConfig, folder: Path) -> dict[str, list[str]]:
+    """The classes that the start of a run had seen: the accuracy on them would mean nothing either."""
+    if config.start_weights is None:
+        return {}
+    known = seen_classes(folder)  # the start itself may have moved since
+    if "start" not in known and config.start is not None:
+        known["start"] = sorted({name for names in seen_classes(Path(config.start)).values() for name in names})
+    return {"start": known.get("start", [])}
 
 
 def _restore(config: RunConfig, folder: Path, learner: Learner, optimizers: Optimizers) -> Progress:

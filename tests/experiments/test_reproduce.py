@@ -350,11 +350,26 @@ def test_all_models_can_start_from_one_classifier(setting, tmp_path):
         assert config["augment"] == (name == start.name)
         assert config["episodes"] == (3 if name == start.name else 2)
 
+    page = (tmp_path / "report.md").read_text()
+    assert "The lines called Classifier are of the common start alone." in page
+    more = replace(started, shots=(2,), methods=("tac",))
+    fewer = reproduce(("table1",), more, tmp_path, command="", jobs=2, device="cpu")
+    assert not fewer["failed"], "the same start, although another number of shots is asked for"
+    assert "lines called Classifier" not in (tmp_path / "report.md").read_text()
+
+    content = reproduce(("table1",), started, tmp_path, command="", jobs=2, device="cpu")
     first = (tmp_path / "table1.csv").read_bytes()
     shutil.rmtree(tmp_path / "runs" / "pn-1-shot-6-way")
     again = reproduce(("table1",), started, tmp_path, command="", jobs=2, device="cpu")
     assert not again["failed"]
     assert (tmp_path / "table1.csv").read_bytes() == first
+
+
+def test_what_cannot_be_planned_is_said_before_the_start_is_trained(setting, tmp_path):
+    wrong = replace(setting, pretraining=3, methods=("pn",))
+    with pytest.raises(TacitError, match="the table has no line of pn"):
+        reproduce(("table3",), wrong, tmp_path, command="", jobs=2, device="cpu")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_cell_that_fails_is_named_and_the_rest_stands(setting, tmp_path):

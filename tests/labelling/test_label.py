@@ -123,9 +123,10 @@ def test_a_damaged_map_is_drawn_again(photos, labels, embedder, tmp_path, own_ca
     label_images(photos, labels, tmp_path / "out", embedder=embedder)
     before = (tmp_path / "out" / "map.csv").read_bytes()
     (kept,) = (own_cache / "maps").iterdir()
-    kept.write_bytes(kept.read_bytes()[:-3])
-    label_images(photos, labels, tmp_path / "out", embedder=embedder)
-    assert (tmp_path / "out" / "map.csv").read_bytes() == before
+    for damage in (kept.read_bytes()[:-3], b"\xff" * kept.stat().st_size):
+        kept.write_bytes(damage)
+        label_images(photos, labels, tmp_path / "out", embedder=embedder)
+        assert (tmp_path / "out" / "map.csv").read_bytes() == before
 
 
 def test_broken_images_are_named_and_left_out(photos, labels, embedder):

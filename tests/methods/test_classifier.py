@@ -18,11 +18,14 @@ def test_its_loss_is_that_of_naming_every_image():
 
 
 def test_it_keeps_the_mean_of_the_training_images():
-    episode, model = make_episode(batch=()), method("classifier")
-    for _ in range(1000):
-        model.loss(episode)
-    mean = torch.cat([episode.support.flatten(0, 1), episode.query]).mean(0)
-    torch.testing.assert_close(model.centre, mean, atol=1e-3, rtol=1e-3)  # 0.99^1000 of it is missing
+    first, second, model = make_episode(batch=()), make_episode(batch=(), seed=1), method("classifier")
+    means = [torch.cat([episode.support.flatten(0, 1), episode.query]).mean(0) for episode in (first, second)]
+    model.loss(first)
+    torch.testing.assert_close(model.centre, means[0])
+    model.loss(second)
+    torch.testing.assert_close(model.centre, 0.99 * means[0] + 0.01 * means[1])
+    model.eval().loss(first)
+    torch.testing.assert_close(model.centre, 0.99 * means[0] + 0.01 * means[1])
 
 
 def test_new_classes_are_told_apart_by_cosines_around_that_mean():
@@ -42,7 +45,7 @@ def test_a_shared_direction_does_not_matter_once_it_is_known():
     """Points whose length varies much more along what they share than their classes differ."""
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(10).repeat_interleave(20)
-    points = torch.randn(10, DIM, generator=generator)[labels] + 0.5 * torch.randn(200, DIM, generator=generator)
+    points = torch.randn(10, DIM, generator=generator)[labels] + 1.2 * torch.randn(200, DIM, generator=generator)
     vectors = points + 20
     sampler = EpisodeSampler(
         split_labelled(labels.numpy(), tuple(map(str, range(10))), 0.5, 0), EpisodeSpec(5, 1, 5, 5), 0
@@ -51,4 +54,4 @@ def test_a_shared_direction_does_not_matter_once_it_is_known():
     before = episode_accuracies(model, vectors, sampler, 50, 2).mean(0)
     model.centre.copy_(vectors.mean(0))
     after = episode_accuracies(model, vectors, sampler, 50, 2).mean(0)
-    assert after[2] > before[2], "without it, all soft labels are alike"
+    assert after[2] > before[2] + 3, "without it, all soft labels are alike"

@@ -182,9 +182,10 @@ def _budget(episodes: int, ready: dict[str, Ready], tour: Sequence[Model]) -> st
     sentences = [f"{known.name} was not trained here but before: {known.recipe}." for known in ready.values()]
     if len(ready) < len(tour):
         who = "Each model that was trained here" if ready else "Each model"
+        also = "; the classifier two images of every class" if "classifier" in [one.method for one in tour] else ""
         sentences.append(
-            f"{who} saw only {episodes} training episodes ({TRAIN.describe()}), so this shows how things work, not "
-            "which method is best."
+            f"{who} saw only {episodes} training episodes ({TRAIN.describe()}{also}), so this shows how things work, "
+            "not which method is best."
         )
     return " ".join(sentences)
 

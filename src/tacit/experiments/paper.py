@@ -177,6 +177,7 @@ RECIPES = {
         weight_decay=5e-5,
         options={},
         start_augment=False,
+        started_options={},
     ),
 }
 

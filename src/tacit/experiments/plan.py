@@ -85,7 +85,7 @@ class Setting:
         recipe, episodes, method, rate = self.recipe, self.budget.episodes, system.training, self.recipe.learning_rate
         first = system.training == START[0].method
         if first:
-            episodes, shots, rate = self.pretraining, self.fewest, recipe.start_rate
+            episodes, shots, rate = self.pretraining, min(recipe.shots), recipe.start_rate
         elif self.start is not None:
             rate = recipe.started_rate
         options = {} if system.published_ways else recipe.options.get(method, {})
@@ -128,9 +128,9 @@ class Setting:
             f"class, with distractors as many again from {test.ways} other classes; {budget.splits} splits x "
             f"{budget.test_episodes:,} episodes; ± is the 95 % interval over episodes, for these weights: one training "
             f"seed, whose luck it does not see. Training, the same for every model: {budget.episodes:,} episodes of "
-            f"{recipe.train.ways} ways (a line that names others is trained as published), {recipe.train.queries} "
-            f"queries and {recipe.train.unlabelled} unlabelled images a class, Adam at {rate:g}, a tenth of it for "
-            f"the last fifth, {self.precision} convolutions.{self._start_caption()}"
+            f"{recipe.train.ways} ways (a line that names others has the published ways and options), "
+            f"{recipe.train.queries} queries and {recipe.train.unlabelled} unlabelled images a class, Adam at "
+            f"{rate:g}, a tenth of it for the last fifth, {self.precision} convolutions.{self._start_caption()}"
         )
 
     def _start_caption(self) -> str:
@@ -139,8 +139,7 @@ class Setting:
         moved = ", moved and mirrored" if self.recipe.start_augment else ""
         return (
             f" All start from the backbone of one classifier of the {len(self.images.class_names)} training classes: "
-            f"{self.pretraining:,} steps of two labelled images of each{moved}, Adam at {self.recipe.start_rate:g}. "
-            "The lines called Classifier are of it alone."
+            f"{self.pretraining:,} steps of two labelled images of each{moved}, Adam at {self.recipe.start_rate:g}."
         )
 
 
@@ -185,7 +184,7 @@ class Plan:
 
 def plan_start(plan: Plan) -> Source:
     """The classifier that all models start from."""
-    return plan.ask(START[0], plan.setting.fewest, False)
+    return plan.ask(START[0], min(plan.setting.recipe.shots), False)
 
 
 def columns(setting: Setting, table: TableSpec) -> list[Column]:

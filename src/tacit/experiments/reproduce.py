@@ -18,7 +18,7 @@ from .cell import format_accuracy, worked
 from .curves import entropy_rows, first_episode
 from .figures import Row
 from .grid import run_grid
-from .paper import BUDGETS, PUBLISHED, TABLES, Column, System, TableSpec
+from .paper import BUDGETS, PUBLISHED, START, TABLES, Column, System, TableSpec
 from .plan import Plan, Setting, Source, columns, plan_distractors, plan_iterations, plan_start, plan_table, plan_tac
 from .report import Entry, Report, csv_bytes, provenance, ranks
 
@@ -39,10 +39,10 @@ def reproduce(whats: Sequence[str], setting: Setting, out: Path, *, command: str
     Returns:
         What was measured, as in ``report.json``; ``failed`` names cells without a result.
     """
-    if setting.pretraining:
+    plan, planned = _planned(whats, setting)
+    if setting.pretraining:  # only once it is known that the rest can be planned
         setting = _pretrained(setting, out, grid)
-    plan = Plan(setting)
-    planned = {what: _PLANS[what](plan) if what in _PLANS else plan_table(plan, TABLES[what]) for what in whats}
+        plan, planned = _planned(whats, setting)
     cells = plan.cells
     with grid_bar(len(cells)) as end:
         outcomes = run_grid(cells, out / RUNS, report=lambda outcome: end(outcome.line(), outcome.skipped), **grid)
@@ -60,16 +60,22 @@ def reproduce(whats: Sequence[str], setting: Setting, out: Path, *, command: str
         report.section("Failed")
         report.paragraph("; ".join(f"{name}: {reason}" for name, reason in failed.items()))
     report.section("Where this comes from")
-    hours = sum(worked(out / RUNS / cell.name) for cell in cells) / 3600
+    runs = {out / RUNS / cell.name for cell in cells} | ({setting.start} if setting.start else set())
+    hours = sum(map(worked, runs)) / 3600
     facts = {
         "data": f"{setting.dataset}, fingerprint {setting.images.fingerprint()} (train)",
         "seed": str(setting.seed),
-        "trainings": f"{len(cells)}, {hours:.1f} hours of one worker in all",
+        "trainings": f"{len(runs)}, {hours:.1f} hours of one worker in all",
     }
     report.facts(provenance(command, facts))
     content["report"] = str(report.write())
     write_json(out / "report.json", content)
     return content
+
+
+def _planned(whats: Sequence[str], setting: Setting) -> tuple[Plan, dict[str, Any]]:
+    plan = Plan(setting)
+    return plan, {what: _PLANS[what](plan) if what in _PLANS else plan_table(plan, TABLES[what]) for what in whats}
 
 
 def _pretrained(setting: Setting, out: Path, grid: dict[str, Any]) -> Setting:
@@ -115,6 +121,8 @@ def _table(
     header = [f"{shots}-shot" + (", distractors" if others else "") for shots, others in shown]
     report.table(["system", *header], lines)
     report.paragraph(setting.caption())
+    if any(system.training == START[0].method for system in found):
+        report.paragraph("The lines called Classifier are of the common start alone.")
     report.paragraph(
         "'it.': refinements, chosen on validation classes. Bold: best of the column; underlined or in italics: second. "
         + _about_published(setting, bool(published))

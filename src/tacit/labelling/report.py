@@ -16,6 +16,7 @@ from ..datasets.base import Bar, no_bar
 from ..datasets.cache import cache_root, write_cache
 from ..datasets.files import Files
 from ..datasets.images import BrokenImage, decode, quiet
+from ..errors import TacitError
 from ..experiments.figures import COLOURS, GREY, MARKERS, Row
 from ..experiments.report import Report, provenance
 from .label import DOUBTFUL, Estimate, Labelling, Prediction
@@ -23,6 +24,7 @@ from .label import DOUBTFUL, Estimate, Labelling, Prediction
 THUMBNAIL = 112  # pixels
 SHOWN = 6  # images of a class at either end
 SHOWN_NONE = 18
+MAP_FORMAT = 1  # counts up when maps are drawn in another way
 MAPPED = 2000  # images on the map; more take minutes, and hide each other
 
 
@@ -126,21 +128,21 @@ def flattened(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     """
     if len(vectors) < 5:  # nothing that t-SNE could do
         return np.zeros((len(vectors), 2), dtype=np.float32)
-    key = hashlib.sha256(repr(vectors.shape).encode() + np.ascontiguousarray(vectors).tobytes()).hexdigest()
-    path = cache_root() / "maps" / f"{key[:32]}.npy"
-    with suppress(OSError, ValueError, EOFError):
-        kept: NDArray[np.float32] = np.load(path, allow_pickle=False)
-        if kept.shape == (len(vectors), 2) and np.isfinite(kept).all():
-            return kept
+    content = np.ascontiguousarray(vectors, dtype="<f4")
+    key = hashlib.sha256(f"{MAP_FORMAT} {content.shape}".encode() + content.tobytes()).hexdigest()
+    path = cache_root() / "maps" / f"{key[:32]}.f4"
+    with suppress(OSError):
+        kept = np.frombuffer(path.read_bytes(), dtype="<f4")
+        if kept.size == 2 * len(vectors) and np.isfinite(kept).all():
+            return kept.reshape(-1, 2)
     from sklearn.decomposition import PCA
     from sklearn.manifold import TSNE
 
     plain = PCA(min(50, *vectors.shape), random_state=0).fit_transform(vectors)  # much faster, and looks the same
     embedding = TSNE(init="pca", perplexity=min(30, (len(vectors) - 1) / 3), random_state=0)
-    flat = np.asarray(embedding.fit_transform(plain), dtype=np.float32)
-    buffer = io.BytesIO()
-    np.save(buffer, flat)
-    write_cache(path, buffer.getvalue())
+    flat = np.ascontiguousarray(embedding.fit_transform(plain), dtype="<f4")
+    with suppress(TacitError):  # a cache that cannot be written costs time, and nothing else
+        write_cache(path, flat.tobytes())
     return flat
 
 

@@ -1,7 +1,8 @@
 """A plain classifier of the training classes, and its embeddings for new ones: what meta-learning may start from.
 
-The "Baseline" of Chen et al., "A Closer Look at Few-Shot Classification", ICLR 2019. A step of it sees every training
-class, so that it learns far more of an image than an episode does, and its backbone is a good start for other methods.
+Trained as the "Baseline" of Chen et al., "A Closer Look at Few-Shot Classification", ICLR 2019; new classes are told
+apart as in Wang et al., "SimpleShot", 2019. A step of it sees every training class, so that it learns far more of an
+image than an episode does, and its backbone is a good start for other methods.
 """
 
 from __future__ import annotations
@@ -33,18 +34,23 @@ class Classifier(Method):
     in_order = True
     centre: Tensor
 
-    def __init__(self, dim: int, ways: int, *, scale: float = 10.0, train_iterations: int = 0, **options: Any) -> None:
-        super().__init__(dim, ways, scale=scale, train_iterations=train_iterations, **options)
+    def __init__(self, dim: int, ways: int, *, scale: float = 10.0, **options: Any) -> None:
+        super().__init__(dim, ways, scale=scale, **options)
         self.head = nn.Linear(dim, ways)
         self.register_buffer("centre", torch.zeros(dim))
+
+    @property
+    def trains_on_unlabelled(self) -> bool:
+        return False
 
     def loss(self, episode: Episode, turn: str = "learner") -> Tensor:
         """Support and query are both images with a class, and no more."""
         support, query = episode.support, episode.query  # (..., ways, shots, D), (..., queries, D)
         labels = torch.arange(episode.ways, device=query.device)[:, None].expand(support.shape[:-1])
         points = torch.cat([support.flatten(0, -2), query.flatten(0, -2)])
-        with torch.no_grad():
-            self.centre.lerp_(points.mean(0), MOMENTUM)
+        if self.training:
+            with torch.no_grad():
+                self.centre.lerp_(points.mean(0), MOMENTUM if self.centre.any() else 1.0)
         return nn.functional.cross_entropy(
             self.head(points), torch.cat([labels.flatten(), episode.query_labels.flatten()])
         )
@@ -55,8 +61,8 @@ class Classifier(Method):
             for part in (episode.support, episode.query, episode.unlabelled)
         )
         labelled = support.mean(-2)  # (..., ways, D)
-        means, logits = labelled, []
-        for iteration in range(iterations * self.iterative + 1):
+        means, logits, iterations = labelled, [], iterations if self.iterative else 0
+        for iteration in range(iterations + 1):
             directions = nn.functional.normalize(means, dim=-1).mT
             logits.append(self.scale * query @ directions)
             if iteration < iterations:

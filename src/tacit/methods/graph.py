@@ -15,6 +15,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+GROUP = 16  # queries whose systems are solved together
 WORST_ERROR = 1e-4  # relative; where the condition number allows for more, the system is solved in float64
 
 
@@ -75,29 +76,37 @@ def _query_rows(weights: Tensor, edges: Tensor, last: Tensor, reach: Tensor, alp
     node that takes it for a neighbour lets its farthest go. With T the few nodes that this touches and C (T x T) the
     change, (A + C)^-1 f = A^-1 (I + C A^-1)^-1 f for f on T (Woodbury), so A is inverted once for all queries.
     """
-    kept = weights >= torch.minimum(last.unsqueeze(-1), last)
-    shared = torch.where(kept, weights, 0)
+    shared = _keep(weights, weights, last)
     degree = shared.sum(-1)
     inverse = torch.cholesky_inverse(torch.linalg.cholesky(torch.diag(degree) - alpha * shared))
-    # An edge is let go if neither end reaches it any more, so one of its ends has a new k-th neighbour.
-    rows = _places(reach > last)  # (Q, few)
-    lost = kept[rows] & (weights[rows] < torch.minimum(reach.gather(1, rows).unsqueeze(-1), reach.unsqueeze(-2)))
-    touched = (edges > 0) | lost.any(1)
-    touched = touched.scatter(1, rows, lost.any(2) | touched.gather(1, rows))
-    places = _places(touched)  # (Q, t)
-    pairs = places.unsqueeze(-1), places.unsqueeze(-2)
-    far, near = reach.gather(1, places), edges.gather(1, places)
-    between = weights[pairs]  # (Q, t, t)
-    gone = torch.where(kept[pairs] & (between < torch.minimum(far.unsqueeze(-1), far.unsqueeze(-2))), between, 0)
-    shift = near - gone.sum(-1)  # of the degrees
-    change = alpha * gone + torch.diag_embed(shift)
-    system = torch.eye(places.shape[1]).to(change) + change @ inverse[pairs]
-    flow = torch.linalg.solve(system, alpha * near)
-    solved = torch.zeros_like(edges).scatter(1, places, flow) @ inverse  # A^-1 is symmetric
-    degrees = degree + torch.zeros_like(edges).scatter(1, places, shift)
+    solved, degrees = torch.zeros_like(edges), degree.repeat(len(edges), 1)
+    # A few queries are everybody's neighbour: those that touch about as much are solved together.
+    for group in torch.split(((edges > 0) | (reach > last)).sum(-1).argsort(), GROUP):
+        places, change = _changes(weights, shared, last, edges[group], reach[group], alpha)
+        system = torch.eye(places.shape[1]).to(change) + change @ inverse[places.unsqueeze(-1), places.unsqueeze(-2)]
+        flow = torch.linalg.solve(system, alpha * edges[group].gather(1, places))
+        solved[group] = torch.zeros_like(edges[group]).scatter(1, places, flow) @ inverse  # A^-1 is symmetric
+        # On the diagonal stands what the degrees have grown by: no node lets its edge to itself go.
+        degrees[group] = degrees[group].scatter_add(1, places, change.diagonal(dim1=-2, dim2=-1))
     own_degree = 1 + edges.sum(-1, keepdim=True)
     pivot = own_degree - alpha - alpha * (edges * solved).sum(-1, keepdim=True)
     return solved / pivot * (degrees * own_degree).sqrt()
+
+
+def _changes(
+    weights: Tensor, shared: Tensor, last: Tensor, edges: Tensor, reach: Tensor, alpha: float
+) -> tuple[Tensor, Tensor]:
+    """The nodes that each query touches (Q, t), some more where others touch more, and what it adds to A (Q, t, t)."""
+    # An edge is let go if neither end reaches it any more, so one of its ends has a new k-th neighbour.
+    rows = _places(reach > last)  # (Q, few)
+    lost = (shared[rows] > 0) & (
+        weights[rows] < torch.minimum(reach.gather(1, rows).unsqueeze(-1), reach.unsqueeze(-2))
+    )
+    touched = (edges > 0) | lost.any(1)
+    places = _places(touched.scatter(1, rows, lost.any(2) | touched.gather(1, rows)))
+    far, between = reach.gather(1, places), shared[places.unsqueeze(-1), places.unsqueeze(-2)]
+    gone = torch.where(between < torch.minimum(far.unsqueeze(-1), far.unsqueeze(-2)), between, 0)
+    return places, alpha * gone + torch.diag_embed(edges.gather(1, places) - gone.sum(-1))
 
 
 def _places(mask: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from ..datasets import dataset_spec
 from ..errors import TacitError
 from ..experiments.cell import format_accuracy, measured
 from ..methods import Method
-from ..run import RunConfig, load_run
+from ..run import RunConfig, load_run, seen_classes
 from . import CARD, FACTS, model_facts
 
 LICENCE = "Apache-2.0"
@@ -53,7 +53,7 @@ def export_run(
         for key, value in learner.state_dict().items()
     }
     known = model_facts(run) if (run / FACTS).exists() else {}  # it was exported before
-    classes = read_json(run / "classes.json") if (run / "classes.json").exists() else {}
+    classes = seen_classes(run)
     facts: dict[str, Any] = {
         "name": name,
         "method": config.method,
