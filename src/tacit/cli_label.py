@@ -189,7 +189,7 @@ def head_evaluate(
 ) -> None:
     """Compare the estimator, with and without head, with scikit-learn's classifiers on the test classes of a data set.
 
-    Each of the others has the setting that is best on the first ten of these very tasks.
+    Each of the others has the setting that is best on the first five of these very tasks.
 
     Example: `tacit head evaluate --data photos.zip --ways 5 --shots 1 --shots 5`
     """
