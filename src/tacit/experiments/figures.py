@@ -19,7 +19,8 @@ from ..methods.tapnet import TapNet
 
 Row = dict[str, Any]  # of a CSV file
 
-COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#000000")  # told apart by colour-blind readers too
+# Okabe and Ito: told apart by colour-blind readers too.
+COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#000000", "#56b4e9")
 MARKERS = "os^D"  # the next one when the colours have run out
 GREY = "#b8b8b8"
 
