@@ -131,7 +131,7 @@ def flattened(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     content = np.ascontiguousarray(vectors, dtype="<f4")
     key = hashlib.sha256(f"{MAP_FORMAT} {content.shape}".encode() + content.tobytes()).hexdigest()
     path = cache_root() / "maps" / f"{key[:32]}.f4"
-    with suppress(OSError):
+    with suppress(OSError, ValueError):  # none is kept, or half a number too much
         kept = np.frombuffer(path.read_bytes(), dtype="<f4")
         if kept.size == 2 * len(vectors) and np.isfinite(kept).all():
             return kept.reshape(-1, 2)
