@@ -51,8 +51,8 @@ def reproduce(
         typer.Option(
             min=0,
             help="Steps of a classifier of the training classes from whose embedder all models start; 0 for none. "
-            "Some minutes of it are worth hours of episodes; a step has two images of every class, which is dear where "
-            "there are thousands of classes, as in omniglot.",
+            "On photographs worth some five points (docs/recipe.md); a step has two images of every class, which is "
+            "dear where there are thousands of them, as in omniglot.",
         ),
     ] = 0,
     splits: Annotated[int | None, typer.Option(min=1, help="Labelled/unlabelled splits in testing, instead.")] = None,
