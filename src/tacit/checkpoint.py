@@ -25,7 +25,8 @@ from .errors import TacitError
 def write_atomic(path: Path, content: bytes) -> None:
     """Write a file under a temporary name, flush it to disk and rename it: readers see the old or the new, whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    # A name may be as long as a name can be: the temporary one is not longer.
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.", suffix=".part")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
@@ -37,12 +38,17 @@ def write_atomic(path: Path, content: bytes) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
-    if os.name == "posix":  # the rename itself lives in the folder
-        folder = os.open(path.parent, os.O_RDONLY)
+    flush_folder(path.parent)
+
+
+def flush_folder(folder: Path) -> None:
+    """Flush to disk which names a folder holds: a rename lives there."""
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
         try:
-            os.fsync(folder)
+            os.fsync(handle)
         finally:
-            os.close(folder)
+            os.close(handle)
 
 
 def write_json(path: Path, content: Any) -> None:

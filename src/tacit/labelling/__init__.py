@@ -8,9 +8,18 @@ from typing import Any
 from ..datasets.base import Bar, no_bar
 from ..datasets.files import open_files
 from ..errors import TacitError
-from .export import EXPORTS, clear_export, export_folders, write_label_studio, write_predictions
+from ..publish import check_free, publishing
+from .export import (
+    EXPORT,
+    LABEL_STUDIO,
+    TABLES,
+    check_export,
+    export_folders,
+    write_label_studio,
+    write_predictions,
+)
 from .label import Estimate, Labelling, Prediction, find_labels
-from .report import write_report
+from .report import REPORT_FILES, write_report
 from .sources import Collection, collect
 
 
@@ -28,6 +37,9 @@ def label_images(
 ) -> Labelling:
     """Label a folder or archive of images from a few labels, and write what was found to a folder.
 
+    What an earlier call wrote to ``out`` is replaced. If a file in the way is the user's, or was changed since, nothing
+    is written (:mod:`tacit.publish`).
+
     Args:
         images: a folder, with folders in it, or a .zip archive.
         labels: a CSV file ``path,label``; see :func:`collect` for what else is understood.
@@ -39,32 +51,31 @@ def label_images(
         bar: a progress bar.
         options: of :func:`find_labels`: ``embedder``, ``head``, ``distractors``, ``none_threshold`` and more.
     """
-    if folders is not None and folders not in EXPORTS:
-        raise TacitError(f"--export-folders takes {' or '.join(EXPORTS)}, got '{folders}'")
     target = None if out is None else Path(out)
+    check_export(folders, Path(images), target)
     if target is not None:
-        _check_out(target, Path(images))
+        _check_out(target, Path(images), report, label_studio, folders is not None)
     found = find_labels(images, labels, bar=bar, **options)
     if target is None:
         return found
     files = open_files(Path(images))
-    write_predictions(found, target)
-    if label_studio:
-        write_label_studio(found, target)
-    if folders is not None:
-        clear_export(target)
-        export_folders(found, files, target, folders)
-    if report:
-        write_report(found, files, target, command, bar)
+    with publishing(target) as stage:
+        write_predictions(found, stage)
+        if label_studio:
+            write_label_studio(found, stage)
+        if folders is not None:
+            export_folders(found, files, stage, folders)
+        if report:
+            write_report(found, files, stage, command, bar)
     return found
 
 
-def _check_out(out: Path, images: Path) -> None:
-    """OUT must be a folder of its own: not a file, and not among the images, which it would then be one of."""
-    if out.exists() and not out.is_dir():
-        raise TacitError(f"{out} is a file: give a folder for --out")
+def _check_out(out: Path, images: Path, report: bool, label_studio: bool, folders: bool) -> None:
+    """OUT must be a folder of its own, not among the images, which it would then be one of; and nothing in the way."""
     if images.is_dir() and out.resolve().is_relative_to(images.resolve()):
         raise TacitError(f"{out} lies among the images in {images}: choose an --out elsewhere")
+    files = [*TABLES, *(REPORT_FILES if report else ()), *([LABEL_STUDIO] if label_studio else [])]
+    check_free(out, files, [EXPORT] if folders else [])
 
 
 __all__ = ["Collection", "Estimate", "Labelling", "Prediction", "collect", "find_labels", "label_images"]

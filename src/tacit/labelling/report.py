@@ -21,6 +21,10 @@ from ..experiments.figures import COLOURS, GREY, MARKERS, Row
 from ..experiments.report import Report, provenance
 from .label import DOUBTFUL, Estimate, Labelling, Prediction
 
+REPORT_FILES = (
+    "report.html", "report.md",
+    *(f"{name}.{kind}" for name in ("map", "calibration") for kind in ("png", "svg", "csv")),
+)  # fmt: skip
 THUMBNAIL = 112  # pixels
 SHOWN = 6  # images of a class at either end
 SHOWN_NONE = 18
