@@ -60,8 +60,10 @@ class _Manifest:
         if not _exists(path):
             return cls()
         try:
-            found = cls(**read_json(path))
-            known = found.format == FORMAT and all(isinstance(sums, list) for sums in found.files.values())
+            content = read_json(path)
+            found = cls(**content)
+            known = content.keys() == asdict(found).keys() and found.format == FORMAT
+            known = known and all(isinstance(sums, list) for sums in found.files.values())
             sound = known and (found.stage is None or _STAGE.fullmatch(found.stage) is not None)
         except (TacitError, TypeError, AttributeError):
             sound = False
