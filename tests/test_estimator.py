@@ -7,8 +7,8 @@ import pytest
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from tacit import TACClassifier
-from tacit.clustering import Frame, Points
+from tacit import Head, TACClassifier
+from tacit.clustering import CHUNK_BYTES, Frame, Points, chunks
 
 # The checks below label their rows -1 and 1. Here, as in sklearn.semi_supervised, -1 says that a row is unlabelled, so
 # what they pass has one class only, which is refused.
@@ -211,3 +211,92 @@ def test_bad_labels(task):
 def test_it_says_where_it_clusters():
     assert "without a head: clusters in the centred, normalised embedding space" in repr(TACClassifier())
     assert "TACClassifier(" in repr(TACClassifier(head="x")) and "without" not in repr(TACClassifier(head="x"))
+
+
+# Of float32 and float64: squares overflow, squares underflow, lengths overflow, rows lose digits as they are denormal.
+SIZES = {np.float32: [1e-13, 1e-30, 1e-37, 1e15, 1e30, 1e36], np.float64: [1e-13, 1e-160, 1e-300, 1e160, 1e300, 1e306]}
+
+
+@pytest.mark.parametrize(("dtype", "size"), [(dtype, size) for dtype, sizes in SIZES.items() for size in sizes])
+@pytest.mark.parametrize(("with_head", "distractors"), [(False, False), (False, True), (True, False)])
+def test_only_directions_count(task, dtype, size, with_head, distractors):
+    x, truth, y = task
+    x = x.astype(dtype)
+    rng = np.random.default_rng(5)
+    head = Head("h", 32, rng.normal(size=(20, 32)).astype("f4"), rng.normal(size=(6, 20)).astype("f4"))
+    plain, other = (
+        TACClassifier(head if with_head else None, distractors=distractors).fit(rows, y)
+        for rows in (x, (x * dtype(size)).astype(dtype))
+    )
+    assert with_head or distractors or (plain.transduction_ == truth).mean() > 0.9
+    close = {"atol": 1e-3 if dtype == np.float32 else 1e-9}
+    assert (plain.transduction_ == other.transduction_).mean() > 0.99
+    np.testing.assert_allclose(other.label_distributions_, plain.label_distributions_, **close)
+    for rows, model in [(x, other), (x * dtype(size), other), (x * dtype(size), plain)]:
+        assert rows.dtype == dtype
+        np.testing.assert_allclose(model.predict_proba(rows), plain.predict_proba(x), **close)
+        np.testing.assert_allclose(model.none_score(rows), plain.none_score(x), **close)
+        assert (model.predict(rows) == plain.predict(x)).mean() > 0.99
+        np.testing.assert_allclose(model.unit_vectors(rows), plain.unit_vectors(x), **close)
+    assert other.none_threshold_ == pytest.approx(plain.none_threshold_, abs=close["atol"])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_powers_of_two_change_not_a_bit(task, dtype):
+    x, _, y = task
+    x = x.astype(dtype)
+    plain = TACClassifier(distractors=True).fit(x, y)
+    for power in (-100, -40, 40, 100) if dtype == np.float32 else (-900, -40, 40, 900):
+        other = TACClassifier(distractors=True).fit(np.ldexp(x, power), y)
+        np.testing.assert_array_equal(other.label_distributions_, plain.label_distributions_)
+        np.testing.assert_array_equal(other.none_score(x), plain.none_score(x))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_lengths_of_all_kinds_together(task, dtype):
+    """Each row may be as long as it likes, and does not disturb the others."""
+    x, _, y = task
+    x, kind = x.astype(dtype), np.finfo(dtype)
+    plain = TACClassifier().fit(x, y)
+    rng, powers = np.random.default_rng(6), kind.maxexp - 8
+    mixed = TACClassifier().fit(np.ldexp(x, rng.integers(-powers, powers, size=(len(x), 1))), y)
+    np.testing.assert_allclose(mixed.label_distributions_, plain.label_distributions_, atol=1e-5)
+    for row in (
+        np.full(32, kind.max),
+        np.full(32, -kind.max),
+        np.eye(32)[0] * kind.smallest_subnormal,
+        kind.tiny * x[0],
+    ):
+        rows = np.concatenate([x, [row.astype(dtype)]])
+        found = plain.predict_proba(rows)
+        np.testing.assert_allclose(found[:-1], plain.predict_proba(x), atol=1e-6)
+        assert np.isfinite(found).all() and found[-1].max() > 0.25, "it has a direction"
+        fitted = TACClassifier().fit(rows, np.append(y, -1))
+        assert np.isfinite(fitted.label_distributions_).all()
+        assert (fitted.transduction_[:-1] == plain.transduction_).mean() > 0.98
+    nothing = plain.predict_proba(np.zeros((1, 32), dtype=dtype))
+    np.testing.assert_allclose(nothing, 0.2, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_what_cancels_out_has_no_direction(dtype):
+    """Not that of the rounding: a class of opposite rows, and rows that are the centre."""
+    rng = np.random.default_rng(7)
+    half = rng.normal(size=(40, 16)).astype(dtype)
+    x = np.concatenate([half, -half])
+    y = np.full(80, -1)
+    y[[0, 40]], y[[1, 2]] = 0, 1
+    model = TACClassifier(iterations=0).fit(x, y)
+    assert not model._clusters.directions[0].any() and model._clusters.directions[1].any()
+    same = TACClassifier().fit(np.tile(x[:1], (7, 1)), [0, 0, 1, 1, -1, -1, -1])
+    np.testing.assert_array_equal(same.label_distributions_[4:], 0.5)
+
+
+def test_chunks_are_bounded_by_columns_too():
+    x = np.zeros((1000, 8), dtype=np.float32)
+    for width in (0, 8, 100, 10**9):
+        parts = list(chunks(x, width))
+        assert sum(part.stop - part.start for part in parts) == 1000
+    most = CHUNK_BYTES // (4 * 10**6)
+    assert [part.stop for part in chunks(x, 10**6)][:2] == [most, 2 * most]
+    assert [(part.start, part.stop) for part in chunks(x, 10**9, 3)] == [(0, 1), (1, 2), (2, 3)]

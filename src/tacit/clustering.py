@@ -8,6 +8,10 @@ with two numbers a, b per row: x is scaled to unit length, centred by m, scaled 
 with a direction d is a (A^T d) . x - b (t . d), and a weighted sum of the f is A (sum of w a x) - (sum of w b) t: two
 thin products with X itself per pass, a chunk of rows at a time, and no copy of X. A row without a direction has
 a = b = 0, and the same cosine, 0, with every class.
+
+Only the direction of a row counts, whatever its length. Rows whose squares are too large or too small for their type
+are multiplied by a power of two, which is exact, whenever their chunk is read (`measured`); all other chunks are used
+as they are.
 """
 
 from __future__ import annotations
@@ -18,13 +22,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 from scipy.special import expit
 
 Floats = NDArray[np.floating[Any]]
 
-CHUNK_BYTES = 64 << 20  # of the rows of X that are read at a time
+CHUNK_BYTES = 64 << 20  # of the rows of X that are read at a time, and of their cosines
 GAP = 5.0  # nats between the best and the second best class of a point, on average: see docs/estimator.md
-TINY = 1e-12
+TINY = 1e-12  # of a sum in float64: what is shorter has cancelled out
+ROUNDING = 4  # machine epsilons: what is shorter, of a difference of unit vectors, is their rounding
 FREE, NONE = -1, -2  # labels of points of which nothing is known, and of points known to be of no class
 WITHOUT_OTHERS = 2  # refinements before the clusters of no class join, in which doubtful points count little
 
@@ -34,19 +40,20 @@ class Frame:
     """How rows become unit vectors.
 
     Attributes:
-        centre: (features,) the mean of the rows, each scaled to unit length.
-        map: (dim, features), or None.
+        centre: (features,) the mean of the rows, each scaled to unit length; or zero.
+        map: (dim, features) with a largest entry of about one, or None.
     """
 
     centre: Floats
     map: Floats | None = None
 
     @classmethod
-    def of(cls, x: Floats, map: Floats | None = None) -> Frame:
+    def of(cls, x: Floats, map: Floats | None = None, centred: bool = True) -> Frame:
         total = np.zeros(x.shape[1])
-        for rows in chunks(x):
-            total += inverse(lengths(x[rows])) @ x[rows]
-        return cls((total / len(x)).astype(x.dtype), None if map is None else map.astype(x.dtype))
+        for rows in chunks(x) if centred else ():
+            part, length, _ = measured(x[rows])
+            total += inverse(length, 0) @ part
+        return cls((total / len(x)).astype(x.dtype), None if map is None else mild(map).astype(x.dtype))
 
     @property
     def shift(self) -> Floats:
@@ -58,22 +65,29 @@ class Points:
 
     Attributes:
         a, b: (n,), see above.
+        powers: (n,) of two, by which rows are multiplied when they are read; mostly 0.
     """
 
     def __init__(self, x: Floats, frame: Frame) -> None:
         self.x, self.frame = x, frame
         self.a, self.b = (np.empty(len(x), dtype=x.dtype) for _ in range(2))
-        centre = frame.centre
-        for rows in chunks(x):
-            part, once = x[rows], inverse(lengths(x[rows]))
+        self.powers = np.empty(len(x), dtype=np.int16)
+        centre, rounding = frame.centre, ROUNDING * np.finfo(x.dtype).eps
+        for rows in chunks(x, 0 if frame.map is None else len(frame.map)):
+            part, length, self.powers[rows] = measured(x[rows])
+            once = inverse(length, 0)
             unit = part * once[:, None] - centre
             unit = unit if frame.map is None else unit @ frame.map.T
-            twice = inverse(lengths(unit))
+            twice = inverse(lengths(unit), rounding)
             twice[once == 0] = 0
             self.a[rows], self.b[rows] = once * twice, twice
 
     def __len__(self) -> int:
         return len(self.x)
+
+    def read(self, rows: slice | NDArray[Any]) -> Floats:
+        """Some of the rows of X, of lengths that can be squared."""
+        return scaled(self.x[rows], self.powers[rows])
 
     def cosines(self, directions: Floats) -> Callable[[slice | NDArray[Any]], Floats]:
         """A function that gives the products of some of the points with (k, dim) vectors: (rows, k)."""
@@ -82,7 +96,7 @@ class Points:
         offset = directions @ frame.shift
 
         def of(rows: slice | NDArray[Any]) -> Floats:
-            found: Floats = self.x[rows] @ pulled.T
+            found: Floats = self.read(rows) @ pulled.T
             found *= self.a[rows, None]
             found -= self.b[rows, None] * offset
             return found
@@ -91,42 +105,81 @@ class Points:
 
     def sums(self, rows: slice | NDArray[Any], weights: Floats) -> NDArray[np.float64]:
         """Sums of some of the points with weights (rows, k): (k, dim)."""
-        found = (weights * self.a[rows, None]).T @ self.x[rows]  # (k, features)
+        found = (weights * self.a[rows, None]).T @ self.read(rows)  # (k, features)
         found = found if self.frame.map is None else found @ self.frame.map.T
         found = found - np.outer(weights.T @ self.b[rows], self.frame.shift)
         return np.asarray(found, dtype=np.float64)
 
     def vectors(self, rows: slice | NDArray[Any]) -> Floats:
         """Some of the points, spelled out: (rows, dim)."""
-        found = self.x[rows] * self.a[rows, None]
+        found = self.read(rows) * self.a[rows, None]
         found = found if self.frame.map is None else found @ self.frame.map.T
         return found - self.b[rows, None] * self.frame.shift
 
 
-def chunks(x: Floats) -> Iterator[slice]:
-    """Stretches of rows of some megabytes."""
-    step = max(1, CHUNK_BYTES // max(1, x.shape[1] * x.dtype.itemsize))
-    return (slice(start, min(start + step, len(x))) for start in range(0, len(x), step))
+def chunks(x: Floats, width: int = 0, count: int | None = None) -> Iterator[slice]:
+    """Stretches of rows of some megabytes: of X, and of what is computed with so many columns (``width``).
+
+    They divide all rows, or as many (``count``) as were chosen of them.
+    """
+    step = max(1, CHUNK_BYTES // max(1, max(width, x.shape[1]) * x.dtype.itemsize))
+    count = len(x) if count is None else count
+    return (slice(start, min(start + step, count)) for start in range(0, count, step))
+
+
+def measured(vectors: Floats) -> tuple[Floats, Floats, NDArray[np.int16]]:
+    """Vectors (n, dim) of lengths that can be squared, their lengths (n,), and the powers of two that this took (n,).
+
+    Vectors whose squares are neither too large nor too small for their type are returned as they are, with powers of 0.
+    """
+    powers, kind = np.zeros(len(vectors), dtype=np.int16), np.finfo(vectors.dtype)
+    with np.errstate(over="ignore", under="ignore"):
+        squares = np.einsum("ij,ij->i", vectors, vectors)
+    wild = ~((squares >= kind.tiny**0.5) & (squares <= kind.max**0.5))
+    if wild.any():
+        some = vectors[wild]
+        powers[wild] = -np.frexp(np.maximum(some.max(1), -some.min(1)))[1]
+        some = scaled(some, powers[wild])
+        squares[wild] = np.einsum("ij,ij->i", some, some)
+        vectors = scaled(vectors, powers)
+    return vectors, np.sqrt(squares), powers
 
 
 def lengths(vectors: Floats) -> Floats:
-    """(..., dim) -> (...): the norm, also of vectors whose squares are no numbers any more."""
-    found: Floats = np.sqrt(np.einsum("...i,...i->...", vectors, vectors))
-    wild = ~np.isfinite(found) | ((found == 0) & vectors.any(-1))
-    if wild.any():
-        largest = np.abs(vectors[wild]).max(-1, keepdims=True)
-        small = vectors[wild] / largest
-        found[wild] = largest[..., 0] * np.sqrt(np.einsum("...i,...i->...", small, small))
+    """(n, dim) -> (n,), infinite where it is too large for the type."""
+    _, length, powers = measured(vectors)
+    with np.errstate(over="ignore", under="ignore"):
+        found: Floats = np.ldexp(length, -powers)
     return found
 
 
-def inverse(length: Floats) -> Floats:
-    """1 / length, and 0 where there is none."""
-    return np.divide(1, length, out=np.zeros_like(length), where=(length > TINY) & np.isfinite(length))
+def scaled(vectors: Floats, powers: NDArray[np.int16]) -> Floats:
+    """Vectors (n, dim) times two to these powers (n,), in two steps, since one factor may be too large for the type."""
+    if not powers.any():
+        return vectors
+    half, one = powers // 2, vectors.dtype.type(1)
+    with np.errstate(under="ignore"):
+        found: Floats = vectors * np.ldexp(one, half)[:, None]
+        found *= np.ldexp(one, powers - half)[:, None]
+    return found
 
 
-def unit(vectors: Floats) -> Floats:
-    return vectors * inverse(lengths(vectors))[..., None]
+def mild(matrix: Floats) -> NDArray[np.float64]:
+    """A matrix, of which only the direction counts, times a power of two that makes its largest entry about one."""
+    wide = matrix.astype(np.float64)
+    found: NDArray[np.float64] = np.ldexp(wide, -np.frexp(np.abs(wide).max())[1])
+    return found
+
+
+def inverse(length: Floats, least: float | Floats = TINY) -> Floats:
+    """1 / length, and 0 where it is no more than the least that counts."""
+    return np.divide(1, length, out=np.zeros_like(length), where=length > least)
+
+
+def unit(vectors: Floats, least: float | Floats = TINY) -> Floats:
+    """Vectors (n, dim) of length 1, and 0 where they are no longer than the least that counts."""
+    part, length, _ = measured(vectors)
+    return part * np.where(lengths(vectors) > least, inverse(length, 0), 0)[:, None]
 
 
 @dataclass(frozen=True)
@@ -188,8 +241,15 @@ class Task:
 
     @classmethod
     def of(cls, points: Points, labels: NDArray[np.int64], classes: int) -> Task:
-        rows = np.flatnonzero(labels >= 0)
-        return cls(points, labels, classes, points.sums(rows, np.eye(classes, dtype=points.x.dtype)[labels[rows]]))
+        labelled, dim = np.flatnonzero(labels >= 0), len(points.frame.shift)
+        total = np.zeros((classes, dim))
+        for part in chunks(points.x, dim, len(labelled)):
+            rows = labelled[part]
+            members = csr_array((np.ones(len(rows)), labels[rows], np.arange(len(rows) + 1)), (len(rows), classes))
+            total += members.T @ points.vectors(rows)
+        rounding = ROUNDING * np.finfo(points.x.dtype).eps * np.bincount(labels[labelled], minlength=classes)
+        total[lengths(total) <= rounding] = 0  # rows that point in opposite directions
+        return cls(points, labels, classes, total)
 
 
 def cluster(
@@ -254,7 +314,7 @@ def _pass(task: Task, clusters: Clusters, gate: float | None = None, summed: boo
     cosines = clusters.cosines(points)
     sums = np.zeros((count, task.total.shape[1]))
     gap, best, chosen = 0.0, np.empty(len(points), dtype=points.x.dtype), np.empty(len(points), dtype=np.int32)
-    for rows in chunks(points.x):
+    for rows in chunks(points.x, count):
         found, free, none = cosines(rows), labels[rows] == FREE, labels[rows] == NONE
         chosen[rows] = found.argmax(1)
         best[rows] = found.max(1)
@@ -296,7 +356,7 @@ def farthest(task: Task, clusters: Clusters, count: int) -> NDArray[np.float64]:
     points, none = task.points, task.labels == NONE
     nearest = np.full(len(points), np.inf, dtype=points.x.dtype)
     cosines = clusters.cosines(points)
-    for rows in chunks(points.x):
+    for rows in chunks(points.x, len(clusters.directions)):
         nearest[rows] = cosines(rows).max(1)
     nearest[(task.labels >= 0) | (points.b == 0)] = np.inf
     known = np.where(none, nearest, np.inf)
@@ -321,9 +381,8 @@ def without_itself(task: Task, clusters: Clusters) -> Iterator[Floats]:
     points, removed = task.points, clusters.removed
     cosines = clusters.cosines(points)
     labelled = np.flatnonzero(task.labels >= 0)
-    step = max(1, CHUNK_BYTES // max(1, 8 * task.total.shape[1]))
-    for start in range(0, len(labelled), step):
-        rows = labelled[start : start + step]
+    for part in chunks(points.x, max(task.total.shape[1], len(clusters.directions)), len(labelled)):
+        rows = labelled[part]
         found, own = cosines(rows), task.labels[rows]
         vectors = points.vectors(rows).astype(np.float64)
         means = clusters.means[own] - vectors
