@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import tracemalloc
+
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from tacit import Head, TACClassifier
@@ -184,12 +188,22 @@ def test_points_from_nowhere(task, distractors):
         ({"scale": 0}, "scale must be 'auto' or a number above 0, got 0"),
         ({"scale": "large"}, "scale must be 'auto' or a number above 0, got 'large'"),
         ({"head": "nonsense"}, "there is no head 'nonsense'"),
+        ({"iterations": True}, "iterations must be a whole number from 0 on, got True"),
+        ({"scale": True}, "scale must be 'auto' or a number above 0, got True"),
+        ({"scale": np.ones(2)}, "scale must be 'auto' or a number above 0, got array"),
+        ({"distractors": "no"}, "distractors must be True or False, got 'no'"),
     ],
 )
 def test_bad_settings(task, change, sentence):
     x, _, y = task
     with pytest.raises(Exception, match=sentence):
         clone(TACClassifier()).set_params(**change).fit(x, y)
+
+
+def test_a_scale_without_end_is_a_hard_choice(task):
+    x, _, y = task
+    found = TACClassifier(scale=1e300).fit(x.astype(np.float32), y).label_distributions_
+    assert set(np.unique(found)) == {0.0, 1.0}
 
 
 def test_bad_labels(task):
@@ -211,6 +225,72 @@ def test_bad_labels(task):
 def test_it_says_where_it_clusters():
     assert "without a head: clusters in the centred, normalised embedding space" in repr(TACClassifier())
     assert "TACClassifier(" in repr(TACClassifier(head="x")) and "without" not in repr(TACClassifier(head="x"))
+
+
+@pytest.mark.parametrize("kind", [list, tuple, "series", "object"])
+def test_blanks_in_what_is_no_array(task, kind):
+    """NumPy makes text of the blanks of a list, 'nan' and '-1', which would be classes."""
+
+    class Series:
+        def __init__(self, values):
+            self.values = values
+
+        def __array__(self, dtype=None, copy=None):
+            return np.array(self.values, dtype=dtype)
+
+    make = {"series": Series, "object": lambda values: np.array(values, dtype=object)}.get(kind, kind)
+    x, _, y = task
+    blanks = [float("nan"), np.float32("nan"), None, "", -1, np.int64(-1), -1.0]
+    for some in ([float("nan")], [-1], [None], [""], [-1.0, ""], blanks):
+        given = make([f"class {label}" if label >= 0 else some[row % len(some)] for row, label in enumerate(y)])
+        model = TACClassifier().fit(x, given)
+        assert model.classes_.tolist() == [f"class {label}" for label in range(5)]
+        np.testing.assert_array_equal(model.label_distributions_, TACClassifier().fit(x, y).label_distributions_)
+
+
+def test_labels_keep_their_kind(task):
+    x, _, y = task
+    for given, classes in [
+        (y.tolist(), [0, 1, 2, 3, 4]),
+        ([label if label >= 0 else None for label in y.tolist()], [0, 1, 2, 3, 4]),
+        ([float(label) for label in y], [0.0, 1.0, 2.0, 3.0, 4.0]),
+        (np.array([float(label) for label in y], dtype=object), [0.0, 1.0, 2.0, 3.0, 4.0]),
+        ([label > 1 if label >= 0 else None for label in y], [False, True]),
+        ([2**63 + label if label >= 0 else -1 for label in y.tolist()], [2**63 + label for label in range(5)]),
+        (np.ma.masked_array(np.maximum(y, 0), y < 0), [0, 1, 2, 3, 4]),
+        ([b"ab"[:label] if 0 < label < 3 else b"" for label in y], [b"a", b"ab"]),
+    ]:
+        model = TACClassifier().fit(x, given)
+        assert model.classes_.tolist() == classes
+        if len(classes) == 5:
+            np.testing.assert_array_equal(model.label_distributions_, TACClassifier().fit(x, y).label_distributions_)
+    with pytest.warns(match="A column-vector y was passed"):
+        assert TACClassifier().fit(x, y[:, None]).classes_.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_labels_of_no_one_kind(task):
+    x, _, y = task
+    for given, sentence in [
+        ([label if row % 2 else str(label) for row, label in enumerate(y)], "all strings or all numbers, got both"),
+        ([label if row % 2 else b"a" for row, label in enumerate(y)], "all strings or all numbers, got both"),
+        (np.array([{label} for label in y.tolist()]), "labels must be strings or whole numbers, got set"),
+        (y.astype("datetime64[D]"), "labels must be strings or whole numbers, got datetime64"),
+        (y.astype(complex), "labels must be strings or whole numbers, got complex128"),
+        (y + 0.5, "Unknown label type: continuous"),
+        (np.stack([y, y], axis=1), "1d array"),
+        ("cat", "1d array"),
+    ]:
+        with pytest.raises(ValueError, match=sentence):
+            TACClassifier().fit(x, given)
+    text = np.array(["cat" if label == 0 else "dog" if label == 1 else np.nan for label in y])
+    with pytest.warns(UserWarning, match="the class 'nan', which is what NumPy makes of a blank among strings"):
+        TACClassifier().fit(x, text)
+
+
+def test_one_label_a_class_is_no_regression(recwarn):
+    x = np.random.default_rng(0).normal(size=(90, 16))
+    TACClassifier().fit(x, np.where(np.arange(90) < 30, np.arange(90), -1))
+    assert not recwarn.list
 
 
 # Of float32 and float64: squares overflow, squares underflow, lengths overflow, rows lose digits as they are denormal.
@@ -290,6 +370,79 @@ def test_what_cancels_out_has_no_direction(dtype):
     assert not model._clusters.directions[0].any() and model._clusters.directions[1].any()
     same = TACClassifier().fit(np.tile(x[:1], (7, 1)), [0, 0, 1, 1, -1, -1, -1])
     np.testing.assert_array_equal(same.label_distributions_[4:], 0.5)
+
+
+@pytest.mark.parametrize("error", ["labels", "none", "features", "head", "clustering", "interrupt", "threshold"])
+def test_a_fit_that_fails_leaves_the_last_one(task, error, monkeypatch):
+    x, _, y = task
+    model = TACClassifier().fit(x, y)
+    before = {name: copy.deepcopy(value) for name, value in vars(model).items()}
+    chances, scores = model.predict_proba(x), model.none_score(x)
+    given, none, rows = y + 10 * (y >= 0), None, x[:, ::-1]
+    if error == "labels":
+        given = given[:-1]
+    elif error == "none":
+        none = np.ones(len(x), dtype=bool)
+    elif error == "head":
+        model.set_params(head=Head("other", 12))
+        before["head"] = model.head
+    elif error == "features":
+        rows, none = x[:, :7], [True]
+    else:
+        where = {"clustering": "cluster", "interrupt": "softmax", "threshold": "without_itself"}[error]
+        kind = KeyboardInterrupt if error == "interrupt" else RuntimeError
+
+        def fail(*args):
+            raise kind
+
+        monkeypatch.setattr(f"tacit.estimator.{where}", fail)
+    with pytest.raises((ValueError, RuntimeError, KeyboardInterrupt)):
+        model.fit(rows, given, none)
+    monkeypatch.undo()
+    assert set(vars(model)) == set(before)
+    assert model.n_features_in_ == 32 and model.classes_.tolist() == [0, 1, 2, 3, 4]
+    np.testing.assert_array_equal(model.predict_proba(x), chances)
+    np.testing.assert_array_equal(model.none_score(x), scores)
+    np.testing.assert_array_equal(model.transduction_, before["transduction_"])
+
+
+def test_a_fit_that_fails_at_first_leaves_nothing(task):
+    x, _, y = task
+    model = TACClassifier()
+    with pytest.raises(ValueError, match="X has 300 rows"):
+        model.fit(x, y[:-1])
+    assert not hasattr(model, "n_features_in_") and not hasattr(model, "classes_")
+    with pytest.raises(NotFittedError):
+        model.predict(x)
+    model.fit(x, y)
+    model.feature_names_in_ = np.array([f"column {number}" for number in range(32)])  # as of a table
+    with pytest.raises(ValueError, match="X has 300 rows"):
+        model.fit(x, y[:-1])
+    assert model.feature_names_in_[31] == "column 31"
+    assert not hasattr(model.fit(x, y), "feature_names_in_")
+
+
+def test_the_memory_of_many_classes(monkeypatch):
+    """Beyond the answer, (rows, classes), no more than some chunks, whatever the number of classes."""
+    monkeypatch.setattr("tacit.clustering.CHUNK_BYTES", chunk := 64 << 10)
+    rng = np.random.default_rng(8)
+    classes, count = 700, 2100
+    truth = np.arange(count) % classes
+    x = rng.normal(size=(classes, 24))[truth] + 0.1 * rng.normal(size=(count, 24))
+    none = np.arange(count) >= count - 400
+    for y in (np.where(np.arange(count) < classes, truth, -1), np.where(none, -1, truth)):
+        tracemalloc.start()
+        model = TACClassifier().fit(x, y, none=none if (y >= 0).sum() > classes else None)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        model.predict(x)
+        model.none_score(x)
+        _, later = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        answer, means = model.label_distributions_.nbytes, 8 * classes * 24
+        assert most < answer + 10 * chunk + 20 * means < 1.5 * answer
+        assert later < answer + 10 * chunk + 20 * means
+        assert (model.transduction_ == truth)[~none].mean() > 0.95
 
 
 def test_chunks_are_bounded_by_columns_too():
