@@ -188,6 +188,8 @@ def test_points_from_nowhere(task, distractors):
         ({"scale": 0}, "scale must be 'auto' or a number above 0, got 0"),
         ({"scale": "large"}, "scale must be 'auto' or a number above 0, got 'large'"),
         ({"head": "nonsense"}, "there is no head 'nonsense'"),
+        ({"head": "x" * 5000}, "there is no head 'xxx"),
+        ({"head": 3}, "a head must be a name, a path or a tacit.Head, got int"),
         ({"iterations": True}, "iterations must be a whole number from 0 on, got True"),
         ({"scale": True}, "scale must be 'auto' or a number above 0, got True"),
         ({"scale": np.ones(2)}, "scale must be 'auto' or a number above 0, got array"),

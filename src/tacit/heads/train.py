@@ -25,7 +25,7 @@ from .. import functional as F
 from ..clustering import Frame, Points, unit
 from ..datasets.base import Bar, no_bar
 from ..errors import TacitError
-from ..estimator import TACClassifier
+from ..estimator import TACClassifier, read_labels
 from ..sampling import EpisodeSampler, EpisodeSpec, split_labelled
 from . import Head
 from .tasks import TaskKind, draw_tasks
@@ -66,6 +66,8 @@ def train_head(
     Returns:
         The best of what was tried; its ``facts["tried"]`` has the accuracies of all.
     """
+    if tasks < 1 or episodes < 0:
+        raise TacitError(f"a head is judged by one task or more, and learns from none or more, got {tasks}, {episodes}")
     x, labels = _checked(X, y)
     if validation is None:
         x, labels, other_x, other_labels = _kept_out(x, labels, seed)
@@ -75,6 +77,8 @@ def train_head(
     if other_classes < 2 or classes < 2:
         raise TacitError(f"a head needs two classes to learn from and two to judge by, got {classes}, {other_classes}")
     features = x.shape[1]
+    if other_x.shape[1] != features:
+        raise TacitError(f"the vectors to learn from have {features} features, those to judge by {other_x.shape[1]}")
     maps: dict[float | None, Floats | None] = {None: None}
     maps.update({shrinkage: whitening(x, labels, shrinkage) for shrinkage in SHRINKAGES})
     tick = bar("judging heads", (len(maps) + 2) * tasks * len(TASKS))
@@ -128,8 +132,8 @@ def learn_references(x: Floats, labels: NDArray[np.int64], head: Head, episodes:
     split = split_labelled(ids.astype(np.int64), tuple(map(str, names)), 0.5, seed)
     spec = EpisodeSpec(ways, 1, QUERIES, EPISODE_UNLABELLED)
     sampler = EpisodeSampler(split, spec, (seed, 1))
-    mapped = x if head.map is None else unit(x) @ head.map.T
-    points = torch.from_numpy(np.ascontiguousarray(unit(mapped)))
+    mapped = x if head.map is None else unit(x, 0) @ head.map.T
+    points = torch.from_numpy(np.ascontiguousarray(unit(mapped, 0)))
     torch.manual_seed(seed)
     references = nn.Parameter(torch.randn(ways, points.shape[1]) / points.shape[1] ** 0.5)
     # Of the soft labels and of the logits, which are of unit vectors: to be learned, too.
@@ -174,10 +178,25 @@ def _mean(found: dict[str, float]) -> float:
 
 
 def _checked(x: Any, y: Any) -> tuple[Floats, NDArray[np.int64]]:
-    x, y = np.asarray(x, dtype=np.float32), np.asarray(y)
-    if x.ndim != 2 or y.shape != x.shape[:1] or not np.isfinite(x).all():
-        raise TacitError(f"vectors (rows, features) and a label each are needed, got {x.shape} and {y.shape}")
-    return x, np.unique(y, return_inverse=True)[1].astype(np.int64)
+    try:
+        x = np.asarray(x) if getattr(x, "dtype", None) == np.float32 else np.asarray(x, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise TacitError("vectors (rows, features) of numbers are needed") from error
+    count = len(y) if hasattr(y, "__len__") else None
+    if x.ndim != 2 or not x.size or count != len(x):
+        raise TacitError(f"vectors (rows, features) and a label each are needed, got {x.shape} and {count} labels")
+    if not np.isfinite(x).all():
+        raise TacitError("vectors must be finite numbers, got NaN or infinity")
+    try:
+        labels, _ = read_labels(y, len(x))
+    except ValueError as error:
+        raise TacitError(str(error)) from error
+    if (labels < 0).any():
+        raise TacitError(
+            f"{(labels < 0).sum()} rows have no label: a head learns from labelled rows only, leave them out"
+        )
+    # Only directions count: float64 may hold lengths that float32 cannot.
+    return x if x.dtype == np.float32 else unit(x, 0).astype(np.float32), labels
 
 
 def _kept_out(x: Floats, labels: NDArray[np.int64], seed: int) -> tuple[Any, ...]:
