@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.table import Column, Table
 
 from . import __version__
@@ -98,8 +97,10 @@ def methods(as_json: JsonFlag = False) -> None:
         return
     for row in rows:
         options = ", ".join(f"{name}={value}" for name, value in row["options"].items())
-        console.print(f"[bold]{row['name']}[/] ({row['title']})", highlight=False)
-        console.print(f"  {row['summary']}\n  [dim]--set {options}[/]", highlight=False, soft_wrap=True)
+        console.print(row["name"], style="bold", end=" ")
+        console.print(f"({row['title']})")
+        console.print(f"  {row['summary']}", soft_wrap=True)
+        console.print(f"  --set {options}", style="dim", soft_wrap=True)
 
 
 @app.command()
@@ -123,10 +124,11 @@ def datasets(as_json: JsonFlag = False) -> None:
     for row in rows:
         files = "files at --data PATH" if row["needs_data"] else "embedded"
         options = ", ".join(f"{name}={value}" for name, value in row["options"].items())
-        console.print(f"[bold]{row['name']}[/] ({files}, {row['labelled_ratio']:.0%} labelled)", highlight=False)
-        console.print(f"  {row['summary']}", highlight=False, soft_wrap=True)
+        console.print(row["name"], style="bold", end=" ")
+        console.print(f"({files}, {row['labelled_ratio']:.0%} labelled)")
+        console.print(f"  {row['summary']}", soft_wrap=True)
         if options:
-            console.print(f"  [dim]--data-option {options}[/]", highlight=False, soft_wrap=True)
+            console.print(f"  --data-option {options}", style="dim", soft_wrap=True)
 
 
 @app.command()
@@ -238,8 +240,7 @@ def train(
     else:
         console.print(
             f"{method}: {progress.episode} episodes; best validation accuracy {progress.best:.2f} % "
-            f"at episode {progress.best_episode}. Next: tacit evaluate {escape(str(out))}",
-            highlight=False,
+            f"at episode {progress.best_episode}. Next: tacit evaluate {out}",
             soft_wrap=True,
         )
 
@@ -312,12 +313,12 @@ def evaluate(
             if result["protocol"]["description"] == description:
                 interval = "unknown" if result["interval"] is None else f"{result['interval']:.2f}"
                 table.add_row(
-                    escape(result["run"]), result["title"], f"{result['mean']:.2f} ± {interval}",
+                    result["run"], result["title"], f"{result['mean']:.2f} ± {interval}",
                     str(result["iterations"]), f"{result['trained']['episodes']} episodes",
                     f"{result['episodes_per_second']:.0f}",
                 )  # fmt: skip
         console.print(table)
-        console.print(f"{description}; ± is the 95 % interval over episodes.", highlight=False)
+        console.print(f"{description}; ± is the 95 % interval over episodes.")
 
 
 @app.command()
@@ -379,7 +380,8 @@ def main() -> None:
 def _say(sentence: str) -> None:
     if not is_main_process():  # the first of several processes speaks for all
         return
-    messages.print(f"[bold red]tacit:[/] {escape(sentence)}", soft_wrap=True, highlight=False)
+    messages.print("tacit:", style="bold red", end=" ")
+    messages.print(sentence, soft_wrap=True)
 
 
 def _whole_number(text: str, option: str) -> int:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from .cli_options import JsonFlag, console
@@ -59,15 +58,15 @@ def bench(
     if as_json:
         typer.echo(json.dumps(result.to_json(), indent=2))
         return
-    console.print(escape(result.title), highlight=False, soft_wrap=True)
+    console.print(result.title, soft_wrap=True)
     table = Table(*result.rows[0], box=None, header_style="bold")
     for row in result.rows:
         table.add_row(*(_cell(name, value) for name, value in row.items()))
     console.print(table)
     for name, fact in result.facts.items():
-        console.print(f"{name}: {fact}", highlight=False, soft_wrap=True)
+        console.print(f"{name}: {fact}", soft_wrap=True)
     where = ", ".join(str(out / f"{kind}.{ending}") for ending in ["json", *(["png"] if result.curves else [])])
-    console.print(f"Saved: {escape(where)}", highlight=False, soft_wrap=True)
+    console.print(f"Saved: {where}", soft_wrap=True)
 
 
 def _cell(name: str, value: Any) -> str:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from .cli_options import DataOptions, DataPath, Dataset, ImageSize, JsonFlag, Strict, console, read_data_options
@@ -82,13 +81,14 @@ def prepare(
         table.add_row(row["split"], *numbers, f"{row['bytes'] / 2**20:,.0f}")
     console.print(table)
     where = Path(rows[0]["cache"]).parent
-    console.print(f"Ready, in {escape(str(where))}.", highlight=False, soft_wrap=True)
+    console.print(f"Ready, in {where}.", soft_wrap=True)
 
 
 def _print_report(report: Report) -> None:
     """The result of ``tacit data check`` for people."""
     layouts = " / ".join(dict.fromkeys(found.layout for found in report.splits.values()))
-    console.print(f"[bold]{report.dataset}[/]: {layouts}", highlight=False)
+    console.print(report.dataset, style="bold", end=": ")
+    console.print(layouts)
     table = Table("split", "classes", "images", "per class", "sizes", "broken", box=None, header_style="bold")
     for split, found in report.splits.items():
         turned = f" (x {found.turns} by rotation = {found.classes * found.turns:,})" if found.turns > 1 else ""
@@ -103,16 +103,17 @@ def _print_report(report: Report) -> None:
     console.print(table)
     for kind, style, sentences in (("error", "bold red", report.errors), ("warning", "yellow", report.warnings)):
         for sentence in sentences:
-            console.print(f"[{style}]{kind}:[/] {escape(sentence)}", highlight=False, soft_wrap=True)
+            console.print(f"{kind}:", style=style, end=" ")
+            console.print(sentence, soft_wrap=True)
     for title, entries in _lists(report):
-        console.print(f"{title}:", highlight=False)
+        console.print(f"{title}:")
         for entry in entries[:MOST_NAMES]:
-            console.print(f"  {escape(entry)}", highlight=False, soft_wrap=True)
+            console.print(f"  {entry}", soft_wrap=True)
         if len(entries) > MOST_NAMES:
-            console.print(f"  ... and {len(entries) - MOST_NAMES:,} more: --json names them all", highlight=False)
+            console.print(f"  ... and {len(entries) - MOST_NAMES:,} more: --json names them all")
     total = sum(found.images + len(found.broken) for found in report.splits.values())
     verdict = "nothing is wrong" if not report.errors + report.warnings else "see above"
-    console.print(f"{total:,} images read in {report.seconds:.1f} s: {verdict}.", highlight=False)
+    console.print(f"{total:,} images read in {report.seconds:.1f} s: {verdict}.")
 
 
 def _lists(report: Report) -> Iterator[tuple[str, list[str]]]:

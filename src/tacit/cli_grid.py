@@ -250,6 +250,5 @@ def _print(summary: list[dict[str, Any]], splits: int, episodes: int) -> None:
     over = f"{seeds} seeds, which sees the luck of the training" if seeds > 1 else "episodes, for these weights"
     console.print(
         f"Accuracy in %; {splits} splits x {episodes} test episodes; ± is the 95 % interval over {over}.",
-        highlight=False,
         soft_wrap=True,
     )

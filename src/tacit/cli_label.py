@@ -6,11 +6,11 @@ import json
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 from rich.table import Column, Table
+from rich.text import Text
 
 from .cli_options import (
     DataOptions,
@@ -25,6 +25,13 @@ from .cli_options import (
 )
 from .errors import TacitError
 from .progress import messages, progress_bar
+from .terminal import json_text
+
+if TYPE_CHECKING:
+    from .labelling import Labelling
+
+MOST_CLASSES = 40  # that the table on the screen has
+MOST_BROKEN = 10  # images that could not be read that are named on the screen
 
 EmbedderName = Annotated[
     str,
@@ -85,36 +92,49 @@ def label(
             head=None if head == "none" else head, distractors=distractors, none_threshold=none_threshold,
             none_label=none_label, iterations=iterations, suggestions=suggestions, device=device,
         )  # fmt: skip
-    counts, none = found.counts(), len(found.none())
+    counts = found.counts()
     if as_json:
         content = {
-            "images": len(found.predictions), "counts": counts, "none": none, "doubtful": len(found.doubtful()),
-            "threshold": found.threshold, "broken": found.broken, "label_next": found.next_to_label,
+            "images": len(found.predictions), "counts": counts, "none": len(found.none()),
+            "doubtful": len(found.doubtful()), "threshold": found.threshold, "broken": found.broken,
+            "label_next": found.next_to_label,
             "estimate": None if found.estimate is None else {
                 "right": found.estimate.right, "total": found.estimate.total, "interval": found.estimate.interval,
             },
             "about": found.about, "out": str(out),
         }  # fmt: skip
-        typer.echo(json.dumps(content, indent=2, ensure_ascii=False))
+        typer.echo(json_text(content))
         return
+    _print(found, counts)
+    broken = list(found.broken.items())
+    for name, reason in broken[:MOST_BROKEN]:
+        messages.print(f"not read: {name}: {reason}", soft_wrap=True)
+    if len(broken) > MOST_BROKEN:
+        where = f"named in {out / 'report.html'}" if report else "--json names them all"
+        messages.print(f"not read: {len(broken) - MOST_BROKEN:,} more: {where}", soft_wrap=True)
+    written = "report.html and predictions.csv" if report else "predictions.csv"
+    messages.print(f"Written: {out} ({written})", soft_wrap=True)
+
+
+def _print(found: Labelling, counts: dict[str, int]) -> None:
+    """How many images each class has, how accurate that is, and what to label next."""
     from .labelling.report import describe
 
-    table = Table("label", "images", box=None)
-    for name, count in counts.items():
-        table.add_row(escape(name), str(count))
-    table.add_row("[italic]none of these[/italic]", str(none))
+    shown = counts
+    if len(counts) > MOST_CLASSES:
+        largest = sorted(counts, key=lambda name: -counts[name])[:MOST_CLASSES]
+        shown = {name: counts[name] for name in largest}
+    table = Table(Column("label", overflow="fold"), "images", box=None)
+    for name, count in shown.items():
+        table.add_row(name, str(count))
+    table.add_row(Text("none of these", style="italic"), str(len(found.none())))
     console.print(table)
-    console.print(
-        f"{len(found.doubtful())} labels are doubtful. {describe(found.estimate)}", highlight=False, soft_wrap=True
-    )
+    if more := len(counts) - len(shown):
+        rest = sum(counts.values()) - sum(shown.values())
+        console.print(f"... and {more:,} more classes of {rest:,} images: see predictions.csv")
+    console.print(f"{len(found.doubtful())} labels are doubtful. {describe(found.estimate)}", soft_wrap=True)
     if found.next_to_label:
-        console.print(f"Label next: {', '.join(map(escape, found.next_to_label))}", highlight=False, soft_wrap=True)
-    for name, reason in list(found.broken.items())[:10]:
-        messages.print(f"not read: {escape(name)}: {escape(reason)}", highlight=False, soft_wrap=True)
-    if len(found.broken) > 10:
-        messages.print(f"not read: {len(found.broken) - 10} more, named in the report")
-    written = "report.html and predictions.csv" if report else "predictions.csv"
-    messages.print(f"Written: {escape(str(out))} ({written})", highlight=False, soft_wrap=True)
+        console.print(f"Label next: {', '.join(found.next_to_label)}", soft_wrap=True)
 
 
 head_app = typer.Typer(help="Heads: what is learned about an embedder's space on other classes.", no_args_is_help=True)
@@ -158,8 +178,8 @@ def head_train(
         mark = "bold" if what == found.facts["chosen"] else ""
         table.add_row(what, *(f"{value:.1f}" for value in accuracies.values()), style=mark)
     console.print(table)
-    console.print(f"Accuracy (%) on validation classes. Chosen: {found.facts['chosen']}.", highlight=False)
-    messages.print(f"Written: {escape(str(out))} ({out.stat().st_size / 1e6:.1f} MB)", highlight=False, soft_wrap=True)
+    console.print(f"Accuracy (%) on validation classes. Chosen: {found.facts['chosen']}.")
+    messages.print(f"Written: {out} ({out.stat().st_size / 1e6:.1f} MB)", soft_wrap=True)
 
 
 @head_app.command("evaluate")
@@ -219,7 +239,7 @@ def head_evaluate(
         return
     table = Table(Column("classifier", no_wrap=True), "best setting", "accuracy (%)", "AUROC (%)", "s a task", box=None)
     for kind_name in dict.fromkeys(row["task"] for row in rows):
-        table.add_row(f"[bold]{kind_name}[/bold]")
+        table.add_row(kind_name, style="bold")
         for row in (row for row in rows if row["task"] == kind_name):
             area = "" if row["auroc"] is None else f"{row['auroc']:.1f}"
             accuracy = f"{row['accuracy']:.1f} ± {row['interval']:.1f}"
@@ -230,6 +250,5 @@ def head_evaluate(
         "classes, ± 95 % interval over tasks. AUROC: of the score for 'none of these', which should find the images of "
         "other classes."
         + ("" if further is None else " Those of tasks with all test classes are of validation classes."),
-        highlight=False,
         soft_wrap=True,
     )

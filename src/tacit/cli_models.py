@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.table import Column, Table
 
 from .cli_options import JsonFlag, console
@@ -35,8 +34,7 @@ def models(as_json: JsonFlag = False) -> None:
     console.print(table)
     console.print(
         "Accuracy on test classes, ± 95 % interval over episodes; what was measured, and the limits, are in the cards: "
-        f"{escape(str(Path(rows[0]['card']).parents[1]))}",
-        highlight=False,
+        f"{Path(rows[0]['card']).parents[1]}",
         soft_wrap=True,
     )
 
@@ -67,8 +65,7 @@ def export(
         return
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     console.print(
-        f"{facts['name']}: {size / 1000:,.0f} kB in {escape(str(out))}, {len(facts['measured'])} measurements in its "
-        f"{CARD}. Next: tacit evaluate {escape(str(out))}",
-        highlight=False,
+        f"{facts['name']}: {size / 1000:,.0f} kB in {out}, {len(facts['measured'])} measurements in its "
+        f"{CARD}. Next: tacit evaluate {out}",
         soft_wrap=True,
     )

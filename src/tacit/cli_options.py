@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from .errors import TacitError
+from .terminal import Terminal
 
 if TYPE_CHECKING:
     from .sampling import EpisodeSpec
 
-console = Console()  # standard output: results
+console = Terminal()  # standard output: results
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
 Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Fixes every random choice.")]

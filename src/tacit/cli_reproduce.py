@@ -131,8 +131,8 @@ def reproduce(
         for name in wanted:
             if name.startswith("table"):
                 _print(content[name])
-        console.print(content["caption"], highlight=False, soft_wrap=True)
-    messages.print(f"Report: {content['report']}", highlight=False, soft_wrap=True)
+        console.print(content["caption"], soft_wrap=True)
+    messages.print(f"Report: {content['report']}", soft_wrap=True)
     if content["failed"]:
         raise JobFailed(
             f"{len(content['failed'])} cells failed: {', '.join(content['failed'])}; the same command again tries only "

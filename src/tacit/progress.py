@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from .terminal import Terminal, printable
 
 if TYPE_CHECKING:
     from .evaluation import Accuracy, Tick
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from .training import Observer
     from .training import Progress as TrainingProgress
 
-messages = Console(stderr=True)
+messages = Terminal(stderr=True)
 
 
 @contextmanager
@@ -26,7 +27,7 @@ def progress_bar() -> Iterator[Callable[[str, int], Tick]]:
     with _layout() as bars:
 
         def start(what: str, total: int) -> Tick:
-            task = bars.add_task(what, total=total, note="")
+            task = bars.add_task(printable(what), total=total, note="")
             return lambda done: bars.advance(task, done)
 
         yield start
@@ -36,7 +37,7 @@ def progress_bar() -> Iterator[Callable[[str, int], Tick]]:
 def training_bar(what: str, config: RunConfig) -> Iterator[Observer]:
     """A bar over the episodes with loss, validation accuracy and time left; a line per validation in a log file."""
     with _layout() as bars:
-        task = bars.add_task(what, total=config.episodes, note="")
+        task = bars.add_task(printable(what), total=config.episodes, note="")
         validated = ""
 
         def observe(progress: TrainingProgress, accuracy: Accuracy | None) -> None:
@@ -44,9 +45,7 @@ def training_bar(what: str, config: RunConfig) -> Iterator[Observer]:
             if accuracy is not None:
                 validated = f"validation {accuracy.mean:.1f} % (best {progress.best:.1f} %)"
                 if not messages.is_terminal:
-                    messages.print(
-                        f"{what}: episode {progress.episode} of {config.episodes}, {validated}", highlight=False
-                    )
+                    messages.print(f"{what}: episode {progress.episode} of {config.episodes}, {validated}")
             loss = f"loss {progress.loss_sum / progress.loss_steps:.3f}" if progress.loss_steps else ""
             bars.update(task, completed=progress.episode, note=f"{loss}  {validated}")
 
@@ -64,7 +63,7 @@ def grid_bar(cells: int) -> Iterator[Callable[[str, bool], None]]:
         def end(line: str, skipped: bool) -> None:
             nonlocal ended, run
             ended, run = ended + 1, run + (not skipped)
-            messages.print(line, highlight=False, markup=False, soft_wrap=True)
+            messages.print(line, soft_wrap=True)
             seconds = (time.monotonic() - started) / run * (cells - ended) if run else None
             note = "" if seconds is None else f"about {timedelta(seconds=round(seconds))} left"
             bars.update(task, completed=ended, note=note)
@@ -74,10 +73,10 @@ def grid_bar(cells: int) -> Iterator[Callable[[str, bool], None]]:
 
 def _layout(time_left: bool = True) -> Progress:
     return Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[note]}"),
+        TextColumn("{task.fields[note]}", markup=False),
         TimeElapsedColumn(),
         *((TextColumn("left"), TimeRemainingColumn()) if time_left else ()),
         console=messages,

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from ..terminal import printable as printable
 from .base import Payload
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF")
@@ -49,13 +50,6 @@ class Picture:
     pixels: NDArray[np.uint8]
     width: int
     height: int
-
-
-def printable(name: str) -> str:
-    """A file's name without what could confuse a terminal: control characters, halves of characters."""
-    if name.isprintable():
-        return name
-    return "".join(c if c.isprintable() else c.encode("unicode-escape", "surrogatepass").decode() for c in name)
 
 
 def decode(payload: Payload, size: int, channels: int) -> Picture:
