@@ -14,7 +14,6 @@ import zipfile
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
@@ -25,6 +24,7 @@ from .cache import WORKERS, cache_root, write_cache
 from .images import EXTENSIONS, MOST_BYTES, BrokenImage, printable
 
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # others unpack a whole member at once, however large it gets
+CLUTTER = ("__MACOSX", "Thumbs.db", "desktop.ini", "lost+found", "$RECYCLE.BIN", "System Volume Information")
 _BLOCK = 1 << 22
 _UNREADABLE = "unreadable"
 
@@ -33,6 +33,7 @@ class Files(Protocol):
     """What loaders see of a folder or an archive."""
 
     path: Path
+    top: str  # the single folder of an archive that names leave out, or ""
 
     def folders(self, parent: str = "") -> list[str]:
         """Names of the folders directly in ``parent`` ("" is the top), sorted."""
@@ -40,8 +41,12 @@ class Files(Protocol):
     def files(self, parent: str = "") -> list[str]:
         """Names of the files directly in ``parent``, sorted."""
 
-    def under(self, parent: str) -> list[str]:
-        """Names of all files in ``parent`` and its folders, with their path from the top, sorted."""
+    def under(self, parent: str, skipped: dict[str, str] | None = None) -> list[str]:
+        """Names of all files in ``parent`` and its folders, with their path from the top, sorted.
+
+        Links to folders and folders that cannot be listed go to ``skipped``, with the reason. Without it, a link is
+        listed like a file, which nobody will be able to read, and a folder that cannot be listed is an error.
+        """
 
     def read(self, name: str) -> bytes:
         """A file's content; raises `BrokenImage` if it cannot be had."""
@@ -50,12 +55,15 @@ class Files(Protocol):
         """A hash of the files' names and contents."""
 
 
-def open_files(path: Path) -> Files:
-    """The files at a path: a folder, or a .zip archive."""
+def open_files(path: Path, *, unwrap: bool = True) -> Files:
+    """The files at a path: a folder, or a .zip archive.
+
+    With ``unwrap``, an archive of a single folder is that folder; loaders of data sets look for their layouts anywhere.
+    """
     if path.is_dir():
         return Folder(path)
     if path.suffix.lower() == ".zip" and path.is_file():
-        return Archive(path)
+        return Archive(path, unwrap=unwrap)
     raise TacitError(f"{path} is neither a folder nor a .zip archive")
 
 
@@ -65,27 +73,45 @@ def is_image(name: str) -> bool:
 
 def is_clutter(name: str) -> bool:
     """What systems leave between the files: ``.DS_Store``, ``__MACOSX/``, ``Thumbs.db``."""
-    return any(part[:1] == "." or part in ("__MACOSX", "Thumbs.db", "desktop.ini") for part in name.split("/"))
+    return any(part[:1] == "." or part in CLUTTER for part in name.split("/"))
 
 
 class Folder:
     """The files in a folder. Links to folders are followed at the top of what is asked for, not below."""
 
+    top = ""
+
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def folders(self, parent: str = "") -> list[str]:
-        return _names(self.path / parent, os.DirEntry.is_dir)
+        return _names(self.path / parent, lambda entry: entry.is_dir())
 
     def files(self, parent: str = "") -> list[str]:
-        return _names(self.path / parent, os.DirEntry.is_file)
+        return _names(self.path / parent, lambda entry: entry.is_file())
 
-    def under(self, parent: str) -> list[str]:
-        top, names = self.path / parent, []
-        for folder, _, files in os.walk(top):
-            prefix = Path(folder).relative_to(self.path).as_posix()
-            names += [name if prefix == "." else f"{prefix}/{name}" for name in files]
-        return sorted(name for name in names if not is_clutter(name))
+    def under(self, parent: str, skipped: dict[str, str] | None = None) -> list[str]:
+        names, folders = [], [parent]
+        while folders:  # not os.walk, which says nothing of what it cannot list, and is recursive
+            folder = folders.pop()
+            try:
+                with os.scandir(self.path / folder) as entries:
+                    inside = [entry for entry in entries if not is_clutter(entry.name)]
+            except OSError as error:
+                if skipped is None or folder == parent:
+                    raise TacitError(f"cannot read {printable(str(self.path / folder))}: {error.strerror}") from error
+                skipped[folder] = f"a folder that cannot be listed: {error.strerror}"
+                continue
+            for entry in inside:
+                name = f"{folder}/{entry.name}" if folder else entry.name
+                kind = _kind(entry)
+                if kind == "folder":
+                    folders.append(name)
+                elif kind == "link to a folder" and skipped is not None:
+                    skipped[name] = "a link to a folder, which is not followed"
+                else:
+                    names.append(name)
+        return sorted(names)
 
     def read(self, name: str) -> bytes:
         path = self.path / name
@@ -107,24 +133,40 @@ class Folder:
         return file_digest(self.path, names, bar)
 
 
+def _kind(entry: os.DirEntry[str]) -> str:
+    try:
+        if not entry.is_dir():
+            return "file"
+        junction = hasattr(entry, "is_junction") and entry.is_junction()  # Python 3.12, on Windows
+        return "link to a folder" if entry.is_symlink() or junction else "folder"
+    except OSError:  # a link in a circle, or to where nobody may look: whoever reads it will say so
+        return "file"
+
+
 def _names(folder: Path, wanted: Callable[[os.DirEntry[str]], bool]) -> list[str]:
     found = []
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
-                with suppress(OSError):  # a link in a circle is nothing
-                    if wanted(entry) and not is_clutter(entry.name):
+                try:
+                    if not is_clutter(entry.name) and wanted(entry):
                         found.append(entry.name)
+                except OSError as error:  # of a link; one in a circle is nothing, others might be a class
+                    if error.errno != errno.ELOOP:
+                        raise TacitError(f"cannot read {printable(entry.path)}: {error.strerror}") from error
     except OSError as error:
         raise TacitError(f"cannot read {printable(str(folder))}: {error.strerror}") from error
     return sorted(found)
 
 
 class Archive:
-    """The files in a zip archive. Members with a name that leads elsewhere are never read."""
+    """The files in a zip archive. Members with a name that leads elsewhere are never read.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    Those of an archive that holds nothing but one folder are named from that folder on, if it is to be unwrapped.
+    """
+
+    def __init__(self, path: Path, *, unwrap: bool = False) -> None:
+        self.path, self.top = path, ""
         self.members: dict[str, zipfile.ZipInfo] = {}
         self.doubtful: dict[str, str] = {}  # members that are not read, and why
         try:
@@ -148,6 +190,12 @@ class Archive:
         for (name, member), (_, following) in pairwise(by_place):  # small archives of endless content share it
             if member.header_offset + member.compress_size > following.header_offset:
                 self.doubtful.setdefault(name, "overlaps with another member")
+        tops = {name.partition("/")[0] if "/" in name else "" for name in self.members} if unwrap else set()
+        if len(tops) == 1 and not tops & {"", ".", ".."}:
+            (self.top,) = tops
+            cut = len(self.top) + 1
+            self.members = {name[cut:]: member for name, member in self.members.items()}
+            self.doubtful = {name[cut:]: reason for name, reason in self.doubtful.items()}
         self._names = sorted(self.members)
 
     def folders(self, parent: str = "") -> list[str]:
@@ -164,7 +212,7 @@ class Archive:
         prefix = f"{parent}/" if parent else ""
         return [name[len(prefix) :] for name in self.under(parent) if "/" not in name[len(prefix) :]]
 
-    def under(self, parent: str) -> list[str]:
+    def under(self, parent: str, skipped: dict[str, str] | None = None) -> list[str]:
         if not parent:
             return self._names
         return self._names[bisect_left(self._names, f"{parent}/") : bisect_left(self._names, f"{parent}0")]

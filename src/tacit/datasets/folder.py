@@ -23,7 +23,7 @@ SHARES = {"val": 0.16, "test": 0.20}  # of the classes, as in miniImageNet; the 
 
 def find(split: str, path: Path, options: dict[str, Any]) -> Source:
     """One split of a folder or archive of class folders."""
-    files = open_files(path)
+    files = open_files(path, unwrap=False)
     top = top_folder(files)
     splits = split_folders(files, top)
     if splits:

@@ -32,7 +32,7 @@ def find(split: str, path: Path, options: dict[str, Any]) -> Source:
             return Source("cached pickles", partial(file_digest, path, [pickled.name]), partial(_pickled, pickled))
         if arrays.is_file():
             return Source("one array per class", partial(file_digest, path, [arrays.name]), partial(_arrays, arrays))
-    files = open_files(path)
+    files = open_files(path, unwrap=False)
     top = top_folder(files)
     if f"{split}.csv" in files.files(top) and "images" in files.folders(top):
         return _table(files, f"{top}/" if top else "", f"{split}.csv")

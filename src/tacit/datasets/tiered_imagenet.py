@@ -36,7 +36,7 @@ def find(split: str, path: Path, options: dict[str, Any]) -> Source:
                 raise TacitError(f"{path} holds {images.name} but not {labels.name}")
             digest = partial(file_digest, path, [images.name, labels.name])
             return Source(layout, digest, partial(listing, images, labels, split))
-    files = open_files(path)
+    files = open_files(path, unwrap=False)
     splits = split_folders(files, top_folder(files))
     if split in splits:
         return class_folders(files, splits[split])
