@@ -133,6 +133,7 @@ def find_labels(
         raise TacitError(f"--none-threshold must be between 0 and 1, got {none_threshold}")
     collection = collect(Path(images), None if labels is None else Path(labels), none_label)
     vectors, names, broken = embed_files(load_embedder(embedder, device), collection.files, collection.names, bar)
+    broken = collection.skipped | broken
     given, none = _given(collection, names, broken)
     loaded = head_of(embedder, head)
     if loaded is not None and loaded.features != vectors.shape[1]:
