@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
@@ -16,6 +17,7 @@ from .. import functional as F
 from ..episode import Episode
 from ..evaluation import Accuracy
 from ..methods.tapnet import TapNet
+from ..terminal import printable
 
 Row = dict[str, Any]  # of a CSV file
 
@@ -23,6 +25,38 @@ Row = dict[str, Any]  # of a CSV file
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#000000", "#56b4e9")
 MARKERS = "os^D"  # the next one when the colours have run out
 GREY = "#b8b8b8"
+MOST_LETTERS = 40  # of a name in a legend
+
+
+def add_legend(owner: Figure | Axes, entries: Sequence[tuple[Artist, str]], **options: Any) -> None:
+    """A legend of (artist, name), which shows every name as it is, shortened if it is long.
+
+    Left to itself, matplotlib leaves out names that begin with an underscore.
+    """
+    legend = owner.legend([artist for artist, _ in entries], [str(number) for number in range(len(entries))],
+                          frameon=False, **options)  # fmt: skip
+    for text, (_, name) in zip(legend.get_texts(), entries, strict=True):
+        text.set_text(shortened(name))
+        text.set_parse_math(False)
+
+
+def shortened(name: str) -> str:
+    """A name for a picture: printable, its middle left out if it is long.
+
+    >>> shortened("a long name of a class that is longer than a legend is wide")
+    'a long name of a cla…er than a legend is wide'
+    """
+    name = printable(name)
+    return name if len(name) <= MOST_LETTERS else f"{name[: MOST_LETTERS // 2]}…{name[1 - MOST_LETTERS // 2 :]}"
+
+
+def literal(figure: Figure) -> None:
+    """Dollar signs in titles and notes are dollar signs, not mathematics; that of the axes' numbers stays."""
+    for axis in figure.axes:
+        for text in (axis.title, axis.xaxis.label, axis.yaxis.label, *axis.texts):
+            text.set_parse_math(False)
+    for text in figure.texts:
+        text.set_parse_math(False)
 
 
 def iteration_rows(setting: str, method: str, accuracy: Accuracy) -> list[Row]:
@@ -49,23 +83,25 @@ def _panels(rows: Sequence[Row], panel: str, x: str, label: str) -> Figure:
     methods = list(dict.fromkeys(row["method"] for row in rows))
     figure = Figure(figsize=(max(5.5, 4.6 * len(titles)), 3.8), layout="constrained")
     axes = figure.subplots(1, len(titles), sharey=x == "refinements", squeeze=False)[0]
+    drawn: dict[str, Artist] = {}
     for axis, title in zip(axes, titles, strict=True):
         for index, method in enumerate(methods):
             line = [row for row in rows if row[panel] == title and row["method"] == method]
             colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index // len(COLOURS) % len(MARKERS)]
             values = [row["accuracy"] for row in line]
             if len(line) == 1:
-                axis.axhline(values[0], color=colour, linestyle="--", linewidth=1.2, label=method)
+                drawn[method] = axis.axhline(values[0], color=colour, linestyle="--", linewidth=1.2)
             elif line:
                 bars = [row["interval"] or 0.0 for row in line]
-                axis.errorbar([row[x] for row in line], values, bars, color=colour, marker=marker, markersize=4,
-                              linewidth=1.5, capsize=2, label=method)  # fmt: skip
+                drawn[method] = axis.errorbar([row[x] for row in line], values, bars, color=colour, marker=marker,
+                                              markersize=4, linewidth=1.5, capsize=2)  # fmt: skip
         axis.set(title=title, xlabel=label)
         axis.grid(alpha=0.25)
         if x == "refinements":
             axis.xaxis.get_major_locator().set_params(integer=True)
     axes[0].set_ylabel("accuracy (%), bars: 95 %")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=8)
+    entries = [(drawn[method], method) for method in methods if method in drawn]
+    add_legend(figure, entries, loc="outside right upper", fontsize=8)
     return figure
 
 
@@ -74,17 +110,19 @@ def entropy(rows: Sequence[Row]) -> Figure:
     figure = Figure(figsize=(9.2, 3.6), layout="constrained")
     axes = figure.subplots(1, 2)
     names = {"accuracy": "accuracy of the queries (%)", "cross_entropy": "cross-entropy of the soft labels (nats)"}
+    drawn: dict[str, Artist] = {}
     for axis, (value, label) in zip(axes, names.items(), strict=True):
         for index, space in enumerate(dict.fromkeys(row["clustering"] for row in rows)):
             line = [row for row in rows if row["clustering"] == space]
             bars = [row[f"{value}_interval"] or 0.0 for row in line]
-            axis.errorbar([row["refinements"] for row in line], [row[value] for row in line], bars,
-                          color=COLOURS[index], marker=MARKERS[index], markersize=4, linewidth=1.5, capsize=2,
-                          label=f"clustering {space}")  # fmt: skip
+            drawn[f"clustering {space}"] = axis.errorbar(
+                [row["refinements"] for row in line], [row[value] for row in line], bars, color=COLOURS[index],
+                marker=MARKERS[index], markersize=4, linewidth=1.5, capsize=2,
+            )  # fmt: skip
         axis.set(xlabel="refinements with the unlabelled images", ylabel=label)
         axis.xaxis.get_major_locator().set_params(integer=True)
         axis.grid(alpha=0.25)
-    axes[0].legend(frameon=False, fontsize=8)
+    add_legend(axes[0], [(artist, name) for name, artist in drawn.items()], fontsize=8)
     return figure
 
 
@@ -145,9 +183,9 @@ def tsne(rows: Sequence[Row]) -> Figure:
         axis.set_axis_off()
     for axis, title in zip(axes, titles, strict=False):
         _tsne_panel(axis, title, [row for row in rows if row["space"] == title], colours)
-    handles = [axes[0].scatter([], [], s=25, color=colour, label=name) for name, colour in colours.items()]
-    handles.append(axes[0].scatter([], [], s=25, color=GREY, label="in the wrong cluster"))
-    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    styles = {**colours, "in the wrong cluster": GREY}
+    entries = [(axes[0].scatter([], [], s=25, color=colour), name) for name, colour in styles.items()]
+    add_legend(figure, entries, loc="outside lower center", ncols=3, fontsize=9)
     return figure
 
 

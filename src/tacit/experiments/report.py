@@ -7,11 +7,13 @@ import csv
 import io
 import os
 import platform
+import re
 import subprocess
-from collections.abc import Sequence
+import warnings
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from html import escape
+from html import escape as escape_html
 from pathlib import Path
 
 import torch
@@ -20,7 +22,8 @@ from matplotlib.figure import Figure
 
 from .. import __version__
 from ..checkpoint import write_atomic
-from .figures import Row
+from ..terminal import printable
+from .figures import Row, literal
 
 _STYLE = """
 :root { color-scheme: light; }
@@ -31,11 +34,15 @@ th { border-bottom: 2px solid #1a1a1a; } td { border-bottom: 1px solid #ddd; fon
 .best { font-weight: 700; } .second { text-decoration: underline; } img { max-width: 100%; height: auto; }
 .note { color: #555; font-size: .92rem; } small { color: #555; display: block; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem; font-size: .92rem; } dt { color: #555; }
-dd { margin: 0; overflow-wrap: anywhere; }
+dd { margin: 0; overflow-wrap: anywhere; } .tall { max-height: 32rem; overflow: auto; }
 .gallery { display: flex; flex-wrap: wrap; gap: .6rem; } figure { margin: 0; width: 7rem; }
 figure img { width: 7rem; height: 7rem; object-fit: cover; border-radius: 4px; background: #eee; }
 figcaption { font-size: .75rem; color: #555; overflow-wrap: anywhere; line-height: 1.25; }
 """
+MOST_LINES = 40  # of a table or list, from which on it scrolls
+# What Markdown would take for markup: anywhere, at the edge of a word, at the start of a line.
+_MARKUP = re.compile(r"[\\`*\[\]<|~$]|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])|(?<!\w)#|^>|^[-+=](?=[-=\s]|$)")
+_NUMBERED = re.compile(r"^(\d+)([.)])(?=\s|$)")
 
 
 @dataclass(frozen=True)
@@ -53,37 +60,43 @@ class Report:
     def __init__(self, title: str, folder: Path) -> None:
         self.title, self.folder = title, folder
         self._html: list[str] = []
-        self._markdown: list[str] = [f"# {title}"]
+        self._markdown: list[str] = [f"# {_markdown(title)}"]
 
     def section(self, title: str) -> None:
         self._html.append(f"<h2>{escape(title)}</h2>")
-        self._markdown.append(f"## {title}")
+        self._markdown.append(f"## {_markdown(title)}")
 
     def paragraph(self, text: str) -> None:
         self._html.append(f'<p class="note">{escape(text)}</p>')
-        self._markdown.append(text)
+        self._markdown.append(_markdown(text))
 
     def table(self, header: Sequence[str], lines: Sequence[Sequence[Entry | str]]) -> None:
         entries = [[Entry(cell) if isinstance(cell, str) else cell for cell in line] for line in lines]
         head = "".join(f"<th>{escape(name)}</th>" for name in header)
         body = "\n".join("<tr>" + "".join(map(_td, line)) + "</tr>" for line in entries)
         self._html.append(
-            f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table></div>'
+            f'<div class="wide{_tall(lines)}">'
+            f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table></div>"
         )
-        rows = [list(header), ["---"] * len(header), *([_markdown_cell(cell) for cell in line] for line in entries)]
+        rows = [
+            [_markdown(name) for name in header], ["---"] * len(header),
+            *([_markdown_cell(cell) for cell in line] for line in entries),
+        ]  # fmt: skip
         self._markdown.append("\n".join(f"| {' | '.join(row)} |" for row in rows))
 
     def picture(self, figure: Figure, description: str, name: str, rows: Sequence[Row]) -> None:
         """The figure in the page, and ``name`` as PNG, SVG and the CSV that it was drawn from."""
         png, svg = io.BytesIO(), io.BytesIO()
-        figure.savefig(png, format="png", dpi=130)
-        with rc_context({"svg.hashsalt": name}):  # the same picture is the same file
+        literal(figure)
+        with warnings.catch_warnings(), rc_context({"svg.hashsalt": name}):  # the same picture is the same file
+            warnings.filterwarnings("ignore", message="Glyph .* missing from")  # one a letter, of scripts without font
+            figure.savefig(png, format="png", dpi=130)
             figure.savefig(svg, format="svg", metadata={"Date": None})
         for kind, content in {"png": png.getvalue(), "svg": svg.getvalue(), "csv": csv_bytes(rows)}.items():
             write_atomic(self.folder / f"{name}.{kind}", content)
         source = base64.b64encode(png.getvalue()).decode()
         self._html.append(f'<img alt="{escape(description)}" src="data:image/png;base64,{source}">')
-        self._markdown.append(f"![{description}]({name}.png)")
+        self._markdown.append(f"![{_markdown(description)}]({name}.png)")
 
     def gallery(self, images: Sequence[tuple[bytes, str]]) -> None:
         """Small JPEG pictures in a row, each with a line under it; in the page only."""
@@ -93,12 +106,12 @@ class Report:
             for content, line in images
         )
         self._html.append(f'<div class="gallery">{"".join(figures)}</div>')
-        self._markdown.append("\n".join(f"- {line}" for _, line in images))
+        self._markdown.append("\n".join(f"- {_markdown(line)}" for _, line in images))
 
     def facts(self, facts: dict[str, str]) -> None:
         entries = (f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts.items())
-        self._html.append("<dl>" + "".join(entries) + "</dl>")
-        self._markdown.append("\n".join(f"- {name}: {value}" for name, value in facts.items()))
+        self._html.append(f'<dl class="facts{_tall(facts)}">' + "".join(entries) + "</dl>")
+        self._markdown.append("\n".join(f"- {_markdown(name)}: {_markdown(value)}" for name, value in facts.items()))
 
     def write(self) -> Path:
         """``report.html`` and ``report.md``; gives the page."""
@@ -112,6 +125,25 @@ class Report:
         return self.folder / "report.html"
 
 
+def escape(text: str) -> str:
+    """Text for a page: between tags, or in the quotes of an attribute."""
+    return escape_html(printable(text))
+
+
+def _markdown(text: str) -> str:
+    r"""Text that Markdown shows as it is, in one line, also in a table.
+
+    >>> print(_markdown("snake_case | _file_ *1*.jpg"))
+    snake_case \| \_file\_ \*1\*.jpg
+    """
+    escaped = _MARKUP.sub(lambda found: "\\" + found[0], printable(text).strip())
+    return _NUMBERED.sub(r"\1\\\2", escaped)
+
+
+def _tall(lines: Sized) -> str:
+    return " tall" if len(lines) > MOST_LINES else ""
+
+
 def _td(entry: Entry) -> str:
     note = f"<small>{escape(entry.note)}</small>" if entry.note else ""
     return f'<td><span class="{entry.rank}">{escape(entry.text)}</span>{note}</td>'
@@ -119,16 +151,16 @@ def _td(entry: Entry) -> str:
 
 def _markdown_cell(entry: Entry) -> str:
     mark = {"best": "**", "second": "_"}.get(entry.rank, "")
-    return f"{mark}{entry.text}{mark}" + (f"<br>{entry.note}" if entry.note else "")
+    return f"{mark}{_markdown(entry.text)}{mark}" + (f"<br>{_markdown(entry.note)}" if entry.note else "")
 
 
 def csv_bytes(rows: Sequence[Row]) -> bytes:
-    """Rows with the same keys as a CSV file."""
+    """Rows with the same keys as a CSV file; bytes of names that are no text are written as escapes."""
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    return text.getvalue().encode()
+    return text.getvalue().encode("utf-8", "backslashreplace")
 
 
 def ranks(values: Sequence[float | None]) -> list[str]:

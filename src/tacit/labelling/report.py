@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import io
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
@@ -17,7 +19,7 @@ from ..datasets.cache import cache_root, write_cache
 from ..datasets.files import Files
 from ..datasets.images import BrokenImage, decode, quiet
 from ..errors import TacitError
-from ..experiments.figures import COLOURS, GREY, MARKERS, Row
+from ..experiments.figures import COLOURS, GREY, MARKERS, Row, add_legend
 from ..experiments.report import Report, provenance
 from .label import DOUBTFUL, Estimate, Labelling, Prediction
 
@@ -28,6 +30,9 @@ REPORT_FILES = (
 THUMBNAIL = 112  # pixels
 SHOWN = 6  # images of a class at either end
 SHOWN_NONE = 18
+SHOWN_CLASSES = 40  # of which the page shows images
+MAPPED_CLASSES = len(COLOURS) * len(MARKERS)  # that can be told apart on the map
+FADED = "#7f95a8"  # classes for which no colour is left
 MAP_FORMAT = 1  # counts up when maps are drawn in another way
 MAPPED = 2000  # images on the map; more take minutes, and hide each other
 
@@ -36,7 +41,11 @@ def write_report(found: Labelling, files: Files, out: Path, command: str, bar: B
     """The page, and the map as PNG, SVG and CSV."""
     report = Report("tacit label", out)
     _summary(report, found)
-    tick = bar("writing the report", len(found.classes) + 3)
+    doubtful = Counter(one.label for one in found.doubtful())
+    counts = found.counts()
+    # Where there is most to look at; sorted anew, as the table is.
+    shown = sorted(sorted(found.classes, key=lambda label: (-doubtful[label], -counts[label]))[:SHOWN_CLASSES])
+    tick = bar("writing the report", len(shown) + 3)
     if found.next_to_label:
         by_path = {one.path: one for one in found.predictions}
         report.section("Label these next")
@@ -52,10 +61,19 @@ def write_report(found: Labelling, files: Files, out: Path, command: str, bar: B
         + ", as they were clustered. Ringed: labelled by you. Grey: none of these."
     )
     tick(1)
-    for label in found.classes:
-        mine = [one for one in found.predictions if one.label == label and not one.is_none]
-        sure = sorted((one for one in mine if one.source == "predicted"), key=lambda one: -one.confidence)
-        report.section(f"{label}: {len(mine)} images")
+    if len(shown) < len(found.classes):
+        report.section(f"Images of {len(shown)} classes")
+        report.paragraph(
+            f"Those with the most doubtful labels, then the largest. The images of the other "
+            f"{len(found.classes) - len(shown):,} classes are in predictions.csv."
+        )
+    predicted: dict[str, list[Prediction]] = {label: [] for label in found.classes}
+    for one in found.predictions:
+        if one.source == "predicted" and not one.is_none:
+            predicted[one.label].append(one)
+    for label in shown:
+        sure = sorted(predicted[label], key=lambda one: -one.confidence)
+        report.section(f"{label}: {counts[label]} images")
         if sure[:SHOWN]:
             report.paragraph("The surest:")
             _gallery(report, files, sure[:SHOWN])
@@ -83,7 +101,7 @@ def _summary(report: Report, found: Labelling) -> None:
         if one.source == "given" and not one.is_none:
             given[one.label] += 1
     report.section("What was found")
-    doubtful = {label: sum(one.label == label for one in found.doubtful()) for label in found.classes}
+    doubtful = Counter(one.label for one in found.doubtful())
     lines = [[label, str(given[label]), str(counts[label] - given[label]), str(doubtful[label])] for label in counts]
     lines.append(["none of these", "", str(len([one for one in found.none() if one.source == "predicted"])), ""])
     report.table(["label", "given", "found", "of these doubtful"], lines)
@@ -119,7 +137,7 @@ def map_rows(found: Labelling) -> list[Row]:
     chosen = [found.predictions[index] for index in picked]
     return [
         {"path": one.path, "x": float(x), "y": float(y), "label": "none of these" if one.is_none else one.label,
-         "source": one.source}
+         "is_none": one.is_none, "source": one.source}
         for one, (x, y) in zip(chosen, flat, strict=True)
     ]  # fmt: skip
 
@@ -151,24 +169,35 @@ def flattened(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def draw_map(rows: list[Row]) -> Figure:
-    """One colour and marker per label; rings around given ones."""
+    """One colour and marker per label, as far as there are any; rings around given ones."""
     figure = Figure(figsize=(9, 6), layout="constrained")
     axis = figure.subplots()
-    labels = sorted({row["label"] for row in rows} - {"none of these"})
-    styles = {
-        label: (COLOURS[index % len(COLOURS)], MARKERS[index // len(COLOURS) % len(MARKERS)])
-        for index, label in enumerate(labels)
-    }
-    for label, (colour, marker) in {"none of these": (GREY, "o"), **styles}.items():
-        mine = [row for row in rows if row["label"] == label]
-        if mine:
-            axis.scatter([row["x"] for row in mine], [row["y"] for row in mine], s=12, color=colour, marker=marker,
-                         linewidths=0, label=f"{label} ({len(mine)})")  # fmt: skip
+    by_label: dict[str, list[Row]] = {}
+    for row in rows:
+        if not row["is_none"]:
+            by_label.setdefault(row["label"], []).append(row)
+    largest = sorted(sorted(by_label, key=lambda label: -len(by_label[label]))[:MAPPED_CLASSES])
+    others = set(by_label) - set(largest)
+
+    def points(name: str, mine: list[Row], colour: str, marker: str) -> list[tuple[Artist, str]]:
+        if not mine:
+            return []
+        dots = axis.scatter([row["x"] for row in mine], [row["y"] for row in mine], s=12, color=colour, marker=marker,
+                            linewidths=0.5 if marker == "x" else 0)  # fmt: skip
+        return [(dots, f"{name} ({len(mine)})")]
+
+    none = points("none of these", [row for row in rows if row["is_none"]], GREY, "o")
+    rest = [row for row in rows if not row["is_none"] and row["label"] in others]
+    more = points(f"{len(others):,} more classes", rest, FADED, "x")
+    own = []
+    for index, label in enumerate(largest):
+        colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index // len(COLOURS)]
+        own += points(label, by_label[label], colour, marker)
     ringed = [row for row in rows if row["source"] == "given"]
-    axis.scatter([row["x"] for row in ringed], [row["y"] for row in ringed], s=60, facecolors="none",
-                 edgecolors="black", linewidths=1, label="labelled by you")  # fmt: skip
+    rings = axis.scatter([row["x"] for row in ringed], [row["y"] for row in ringed], s=60, facecolors="none",
+                         edgecolors="black", linewidths=1)  # fmt: skip
     axis.set(xticks=[], yticks=[])
-    figure.legend(loc="outside right upper", frameon=False, fontsize=8, ncols=1 + len(styles) // 30)
+    add_legend(figure, [*none, *own, *more, (rings, "labelled by you")], loc="outside right upper", fontsize=8)
     return figure
 
 
