@@ -188,6 +188,9 @@ def test_names_that_are_no_text_are_written_as_in_the_predictions(photos):
     shutil.copy(photos / "day 0" / "00.png", os.fsdecode(os.fsencode(photos) + b"/caf\xe9.png"))
     table = write_labels(photos.parent / "labels.csv", [("caf\\udce9.png", "red"), ("day 1/01.png", "green")])
     assert collect(photos, table).given == {"caf\udce9.png": "red", "day 1/01.png": "green"}
+    (photos / "day 0" / "02.png").rename(photos / "\x1b[2J.png")
+    table = write_labels(photos.parent / "labels.csv", [("\\x1b[2J.png", "red"), ("day 1/01.png", "green")])
+    assert collect(photos, table).given == {"\x1b[2J.png": "red", "day 1/01.png": "green"}
 
 
 @pytest.fixture

@@ -180,7 +180,7 @@ def _finder(files: Files, names: list[str]) -> Callable[[str], list[str]]:
     r"""A function from a path as people write it to the images that it may name, as the listing names them.
 
     People write paths with backslashes, absolute ones, in another Unicode normal form, from the folder around all
-    images in an archive, or, for bytes that are no text, as they stand in ``predictions.csv``: ``caf\udce9.jpg``.
+    images in an archive, or as they stand in ``predictions.csv`` and on the screen: ``caf\udce9.jpg``.
     """
     there, spelled = set(names), dict[str, list[str]]()
     roots = [f"{path.as_posix()}/" for path in (files.path.absolute(), files.path.resolve())]
@@ -191,7 +191,8 @@ def _finder(files: Files, names: list[str]) -> Callable[[str], list[str]]:
                 return [name]
         if not spelled:  # takes a while, and most tables need nothing of it
             for one in names:
-                for way in {_plain(one), _plain(f"{files.top}/{one}")} if files.top else {_plain(one)}:
+                whole = [one, f"{files.top}/{one}"] if files.top else [one]
+                for way in {spell(name) for name in whole for spell in (_plain, printable)}:
                     spelled.setdefault(way, []).append(one)
         for root in roots:
             name = name.removeprefix(root)
