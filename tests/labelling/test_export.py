@@ -195,6 +195,26 @@ def test_no_two_labels_share_a_folder():
     assert [folders[name] for name in ("cat", "a_b")] == ["cat", "a_b"]
 
 
+def test_a_spreadsheet_runs_nothing_of_a_name(photos, embedder, tmp_path):
+    """Names that begin like formulas are escaped in CSV, raw in JSON, and read back as they were."""
+    hostile = ["=cmd|'calc'!A1.png", "+1.png", "-1.png", "@SUM(A1).png", "'quoted.png"]
+    rows = [(name, name[:-4]) for name in hostile]
+    for name in hostile:
+        (photos / "day 0" / "00.png").rename(photos / name)
+        (photos / "day 0" / "00.png").write_bytes((photos / name).read_bytes())
+    table = write_labels(tmp_path / "few.csv", rows)
+    options = {"embedder": embedder, "distractors": False}
+    label_images(photos, table, tmp_path / "out", report=False, **options)
+    with (tmp_path / "out" / "predictions.csv").open(newline="") as file:
+        cells = [(row["path"], row["label"]) for row in csv.DictReader(file)]
+    assert not [cell for row in cells for cell in row if cell.startswith(("=", "+", "-", "@"))]
+    assert {(f"'{path}", f"'{label}") for path, label in rows} <= set(cells)
+    lines = [json.loads(line) for line in (tmp_path / "out" / "predictions.jsonl").read_text().splitlines()]
+    assert set(rows) <= {(line["path"], line["label"]) for line in lines}
+    again = label_images(photos, tmp_path / "out" / "predictions.csv", **options)
+    assert [(one.path, one.label) for one in again.predictions] == [(line["path"], line["label"]) for line in lines]
+
+
 def test_label_studio_links_are_addresses(photos, labels, embedder, tmp_path):
     (photos / "day 0" / "00.png").rename(photos / "day 0" / "50 % #1&d=ä?.png")
     rows = [("day 0/50 % #1&d=ä?.png", "red"), ("day 1/01.png", "green"), ("day 0/02.png", "blue")]

@@ -44,7 +44,7 @@ def shortened(name: str) -> str:
     """A name for a picture: printable, its middle left out if it is long.
 
     >>> shortened("a long name of a class that is longer than a legend is wide")
-    'a long name of a cla…er than a legend is wide'
+    'a long name of a cla…an a legend is wide'
     """
     name = printable(name)
     return name if len(name) <= MOST_LETTERS else f"{name[: MOST_LETTERS // 2]}…{name[1 - MOST_LETTERS // 2 :]}"

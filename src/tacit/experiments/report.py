@@ -39,6 +39,20 @@ dd { margin: 0; overflow-wrap: anywhere; } .tall { max-height: 32rem; overflow: 
 figure img { width: 7rem; height: 7rem; object-fit: cover; border-radius: 4px; background: #eee; }
 figcaption { font-size: .75rem; color: #555; overflow-wrap: anywhere; line-height: 1.25; }
 """
+FORMULA = (
+    "=",
+    "+",
+    "-",
+    "@",
+    "\t",
+    "\r",
+    "\n",
+    "\uff1d",
+    "\uff0b",
+    "\uff0d",
+    "\uff20",
+    "'",
+)  # how a spreadsheet's begin
 MOST_LINES = 40  # of a table or list, from which on it scrolls
 # What Markdown would take for markup: anywhere, at the edge of a word, at the start of a line.
 _MARKUP = re.compile(r"[\\`*\[\]<|~$]|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])|(?<!\w)#|^>|^[-+=](?=[-=\s]|$)")
@@ -155,12 +169,28 @@ def _markdown_cell(entry: Entry) -> str:
 
 
 def csv_bytes(rows: Sequence[Row]) -> bytes:
-    """Rows with the same keys as a CSV file; bytes of names that are no text are written as escapes."""
+    r"""Rows with the same keys as a CSV file; bytes of names that are no text are written as escapes.
+
+    A text that a spreadsheet would take for a formula, and one that begins with an apostrophe, gets an apostrophe in
+    front. So :func:`from_cell` always takes exactly one away.
+
+    >>> csv_bytes([{"label": "=1+1", "share": -0.5}])
+    b"label,share\n'=1+1,-0.5\n"
+    """
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
     return text.getvalue().encode("utf-8", "backslashreplace")
+
+
+def _cell(value: object) -> object:
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+
+
+def from_cell(text: str) -> str:
+    """A text as it was before :func:`csv_bytes` wrote it."""
+    return text.removeprefix("'")
 
 
 def ranks(values: Sequence[float | None]) -> list[str]:

@@ -14,10 +14,12 @@ from typing import BinaryIO
 from ..datasets.files import Files, is_image, open_files
 from ..datasets.images import BrokenImage, printable
 from ..errors import TacitError
+from ..experiments.report import from_cell
 
 PATH_COLUMNS = ("path", "file_name", "filename", "file", "image")
 UNLABELLED_FOLDERS = ("unlabelled", "unlabeled")
 TABLES = ("labels.csv", "metadata.csv")  # read from the folder itself if no other is named
+PREDICTED = ("none_score", "is_none", "source")  # columns that a predictions.csv of ours has beside path and label
 SEPARATORS = (",", ";", "\t")  # Excel writes the second where a comma is for decimals
 MOST_LETTERS = 1 << 20  # of a line of a table
 
@@ -133,6 +135,7 @@ def _rows(file: BinaryIO, table: str) -> Iterator[tuple[int, str, str]]:
         for name in (header[path], header[label]):
             if header.count(name) > 1:
                 raise TacitError(f"{table} has more than one column '{name}': keep one of them")
+        ours = set(PREDICTED) <= set(header)
         reader, line = csv.reader(lines, delimiter=separator, strict=True), 1
         for row in reader:
             line = 1 + reader.line_num
@@ -144,6 +147,8 @@ def _rows(file: BinaryIO, table: str) -> Iterator[tuple[int, str, str]]:
                     f"'{separator}' in it into quotes"
                 )
             cells = [*row, *[""] * len(header)]
+            if ours:
+                cells = [*map(from_cell, cells)]
             yield line, cells[path], cells[label].strip()
     except csv.Error as error:
         raise TacitError(f"{table}, line {line + 1}: not a CSV file: {error}") from error
