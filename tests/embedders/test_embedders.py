@@ -1,10 +1,9 @@
-"""Embedders by name, and the store that keeps their vectors."""
+"""Embedders by name, and the networks among them."""
 
 from __future__ import annotations
 
 import sys
 import types
-from functools import partial
 
 import numpy as np
 import pytest
@@ -13,111 +12,11 @@ import torch
 from tacit import TacitError
 from tacit.backbones import for_inference
 from tacit.backbones.efficientnet_lite import EfficientNetLite0, from_public_names
-from tacit.datasets.base import Item
-from tacit.datasets.images import BrokenImage
-from tacit.embedders import embed_images, load_embedder
+from tacit.embedders import load_embedder
 from tacit.embedders.networks import Network
-from tacit.embedders.store import Store
 from tacit.evaluation import embed
 from tacit.models import model_folder
 from tacit.run import load_run
-
-
-class Counting:
-    """Sums of rows of pixels; counts what it embeds."""
-
-    name, key, dim, image_size, channels = "counting", "counting-1", 16, 16, 1
-
-    def __init__(self) -> None:
-        self.seen = 0
-
-    def embed(self, images):
-        self.seen += len(images)
-        return images.sum((2, 3)).astype(np.float32)
-
-
-def arrays(count: int, seed: int = 0) -> list[np.ndarray]:
-    rng = np.random.default_rng(seed)
-    return [rng.integers(0, 255, (16, 16), dtype=np.uint8) for _ in range(count)]
-
-
-def items(pixels: list[np.ndarray]) -> list[Item]:
-    return [Item(f"image {row}", 0, partial(pixels.__getitem__, row)) for row in range(len(pixels))]
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("TACIT_CACHE", str(tmp_path / "cache"))
-
-
-def test_vectors_are_kept_by_content():
-    pixels = arrays(30)
-    embedder = Counting()
-    first, broken = embed_images(embedder, items(pixels))
-    assert embedder.seen == 30 and not broken
-    np.testing.assert_array_equal(first, np.array([image.sum(1) for image in pixels]))
-    again, _ = embed_images(embedder, items([*pixels[::-1], *arrays(5, seed=1)]))
-    assert embedder.seen == 35, "only the new ones"
-    np.testing.assert_array_equal(again[:30], first[::-1])
-    twice, _ = embed_images(embedder, items([arrays(1, seed=2)[0]] * 4))
-    assert embedder.seen == 36 and len(twice) == 4
-
-
-def test_another_key_is_another_store():
-    pixels = arrays(3)
-    first, second = Counting(), Counting()
-    second.key = "counting-2"
-    embed_images(first, items(pixels))
-    embed_images(second, items(pixels))
-    assert (first.seen, second.seen) == (3, 3)
-
-
-def test_what_a_kill_leaves_behind_is_not_believed():
-    pixels, embedder = arrays(20), Counting()
-    whole, _ = embed_images(embedder, items(pixels))
-    store = Store(embedder)
-    with store.vectors_path.open("ab") as file:
-        file.write(b"half a vector")
-    with store.digests_path.open("r+b") as file:
-        file.truncate(32 * 12 + 7)  # the last ones never got there, one of them half
-    again, _ = embed_images(embedder, items(pixels))
-    assert embedder.seen == 28
-    np.testing.assert_array_equal(again, whole)
-    assert len(Store(embedder).rows()) == 20
-
-
-def test_a_stop_keeps_what_was_done(monkeypatch):
-    pixels, embedder = arrays(20), Counting()
-    monkeypatch.setattr("tacit.embedders.store.BATCH_PIXELS", 5 * 16 * 16)
-    plain = embedder.embed
-
-    def stops(images):
-        if embedder.seen == 10:
-            raise KeyboardInterrupt
-        return plain(images)
-
-    embedder.embed = stops
-    with pytest.raises(Exception, match="what was done is kept"):
-        embed_images(embedder, items(pixels))
-    assert len(Store(embedder).rows()) == 10
-    embedder.embed = plain
-    embed_images(embedder, items(pixels))
-    assert embedder.seen == 20
-
-
-def test_broken_images_and_vectors_that_are_none():
-    def broken():
-        raise BrokenImage("is a pipe")
-
-    found = items(arrays(3))
-    found[1] = Item("pipe", 0, broken)
-    vectors, reasons = embed_images(Counting(), [*found, Item("text", 0, lambda: b"no image")])
-    assert len(vectors) == 2 and list(reasons) == [1, 3] and reasons[1] == "is a pipe"
-    bad = Counting()
-    bad.embed = lambda images: np.full((len(images), 16), np.nan, dtype=np.float32)
-    bad.key = "bad"
-    with pytest.raises(TacitError, match="gives no finite vector for image 0"):
-        embed_images(bad, items(arrays(2)))
 
 
 def test_a_model_s_backbone(blobs):

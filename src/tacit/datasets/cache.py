@@ -258,9 +258,10 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def explained(path: Path) -> Iterator[None]:
-    """Errors in writing to the cache become a sentence."""
+def explained(path: Path, act: str = "write") -> Iterator[None]:
+    """Errors in writing to the cache, or in reading from it, become a sentence."""
     try:
         yield
     except OSError as error:
-        raise TacitError(f"cannot write {path} ({error.strerror}): set TACIT_CACHE to another folder") from error
+        reason = error.strerror or error
+        raise TacitError(f"cannot {act} {path} ({reason}): set TACIT_CACHE to another folder") from error

@@ -7,8 +7,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ..datasets.images import printable
+
 Pixels = NDArray[np.uint8]  # (n, size, size, channels)
 Vectors = NDArray[np.float32]  # (n, dim)
+
+MOST_SIZE = 4096  # side of the images that an embedder may ask for
 
 
 class Embedder(Protocol):
@@ -16,7 +20,8 @@ class Embedder(Protocol):
 
     Attributes:
         name: as the user named it.
-        key: names all that the vectors depend on: weights, image size, arithmetic. Vectors are kept under it.
+        key: names all that the vectors depend on: weights, code, arithmetic. Vectors are kept under it, together with
+            their length and the image size; they are not kept if it is empty.
         dim: length of a vector.
         image_size: side of the square images that it takes.
         channels: 3, or 1 for grey images.
@@ -30,3 +35,9 @@ class Embedder(Protocol):
 
     def embed(self, images: Pixels) -> Vectors:
         """Images (n, size, size, channels) uint8 -> (n, dim) float32."""
+
+
+def reason(error: BaseException) -> str:
+    """What is said of an error of foreign code: its kind, and the first line of its message."""
+    lines = str(error).strip().splitlines()
+    return type(error).__name__ + (f": {printable(lines[0])}" if lines else "")
