@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import sys
 import types
 
@@ -37,11 +39,48 @@ def test_a_model_s_backbone(blobs):
         ("conv4:nothing", "nothing is not a run folder"),
         ("efficientnet-lite0:b", "takes nothing after a colon"),
         ("npy:nothing.npy", "there are no vectors at nothing.npy"),
+        ("\0", r"unknown embedder '\\x00'"),
+        ("conv4:\0", r"conv4:\\x00 is not a run folder"),
+        ("conv4:" + "a" * 5000, "is not a run folder: OSError"),
+        ("efficientnet-lite0:\0", r"takes nothing after a colon, got '\\x00'"),
     ],
 )
 def test_unknown_ones(name, sentence):
-    with pytest.raises(TacitError, match=sentence):
+    with pytest.raises(TacitError, match=sentence) as caught:
         load_embedder(name)
+    assert "\0" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"image_size": 10**9},
+        {"image_size": 8192},
+        {"backbone_options": {"width": -3}},
+        {"backbone_options": {"width": 10**7}},
+        {"backbone_options": {"width": "wide"}},
+        {"channels": 3},
+        {"seed": 2**70},
+    ],
+)
+def test_a_run_whose_settings_are_damaged(tmp_path, settings):
+    shutil.copytree(model_folder("tac-glyphs"), tmp_path / "run")
+    path = tmp_path / "run" / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **settings}))
+    with pytest.raises(TacitError) as caught:
+        load_embedder(f"conv4:{tmp_path / 'run'}", device="cpu")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["config.json", "checkpoint/best.json", "checkpoint/*.safetensors"])
+def test_a_run_whose_files_are_damaged(tmp_path, name):
+    shutil.copytree(model_folder("tac-glyphs"), tmp_path / "run")
+    (path,) = (tmp_path / "run").glob(name)
+    content = path.read_bytes()
+    for damaged in (b"", content[: len(content) // 2], b"[" * 100_000, content[:-1] + b"\xff"):
+        path.write_bytes(damaged)
+        with pytest.raises(TacitError):
+            load_embedder(f"conv4:{tmp_path / 'run'}", device="cpu")
 
 
 @pytest.mark.parametrize(
@@ -58,20 +97,54 @@ def test_what_is_not_installed_is_named(monkeypatch, module, name, sentence):
         load_embedder(name)
 
 
-def test_timm(monkeypatch):
-    """Its models get pixels of their size, with their normalisation."""
+def test_a_package_that_is_there_and_broken(monkeypatch, tmp_path):
+    (tmp_path / "timm.py").write_text("import nothing_that_is_there")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "timm", raising=False)
+    with pytest.raises(TacitError, match="cannot import timm: ModuleNotFoundError: No module named 'nothing_that_is"):
+        load_embedder("timm:resnet50")
 
-    class Mean(torch.nn.Module):
-        def forward(self, images):
-            assert images.shape[1:] == (3, 20, 20)
-            return images.mean((2, 3))
 
+class Mean(torch.nn.Module):
+    dim = 77  # of something else
+
+    def forward(self, images):
+        assert images.shape[1:] == (3, 20, 20)
+        return images.mean((2, 3))
+
+
+def fake_timm(monkeypatch, network, size=(3, 20, 20), std=0.25):
     fake = types.ModuleType("timm")
-    fake.create_model = lambda name, pretrained, num_classes: Mean()
+    fake.create_model = lambda name, pretrained, num_classes: network
     fake.data = types.SimpleNamespace(
-        resolve_model_data_config=lambda m: {"mean": (0.5,) * 3, "std": (0.25,) * 3, "input_size": (3, 20, 20)}
+        resolve_model_data_config=lambda m: {"mean": (0.5,) * 3, "std": (std,) * 3, "input_size": size}
     )
     monkeypatch.setitem(sys.modules, "timm", fake)
+
+
+def test_timm_models_that_do_not_fit(monkeypatch):
+    fake_timm(monkeypatch, Mean(), (3, 20, 24))
+    with pytest.raises(TacitError, match="takes images of 20 x 24 x 3: only square RGB"):
+        load_embedder("timm:tiny", device="cpu")
+    fake_timm(monkeypatch, torch.nn.Linear(7, 7))
+    with pytest.raises(TacitError, match="the embedder timm:tiny fails: RuntimeError"):
+        load_embedder("timm:tiny", device="cpu")
+    sys.modules["timm"].create_model = lambda *given, **options: (_ for _ in ()).throw(KeyError())
+    with pytest.raises(TacitError, match="timm cannot give the model 'tiny': KeyError"):
+        load_embedder("timm:tiny", device="cpu")
+
+
+def test_another_normalisation_is_another_key(monkeypatch):
+    keys = set()
+    for std in (0.25, 0.5):
+        fake_timm(monkeypatch, Mean(), std=std)
+        keys.add(load_embedder("timm:tiny", device="cpu").key)
+    assert len(keys) == 2
+
+
+def test_timm(monkeypatch):
+    """Its models get pixels of their size, with their normalisation."""
+    fake_timm(monkeypatch, Mean())
     embedder = load_embedder("timm:tiny", device="cpu")
     vectors = embedder.embed(np.full((2, 20, 20, 3), 255, dtype=np.uint8))
     np.testing.assert_allclose(vectors, 2.0)

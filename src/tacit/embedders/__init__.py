@@ -6,7 +6,7 @@
 ``npy:FILE``           vectors that were computed elsewhere: see :class:`.precomputed.Precomputed`
 ``timm:NAME``          a pretrained model of timm, where it is installed
 ``onnx:FILE``          an ONNX file, where onnxruntime is installed
-``module:callable``    a function of your own: see :mod:`.others`
+``module:callable``    a function of your own: see :mod:`.own`
 =====================  =================================================================================================
 """
 
@@ -14,10 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..datasets.images import printable
 from ..errors import TacitError
 from .base import Embedder
 from .networks import conv4, efficientnet_lite0
-from .others import from_onnx, from_timm, own
+from .others import from_onnx, from_timm
+from .own import own
 from .precomputed import Precomputed
 from .store import embed_files, embed_images
 
@@ -45,8 +47,10 @@ def load_embedder(name: str, device: str = "auto") -> Embedder | Precomputed:
         return EMBEDDERS[kind](rest, device)
     if colon:
         return own(kind, rest)
-    raise TacitError(f"unknown embedder '{name}': choose {', '.join(EMBEDDERS)} (FILE or NAME after a colon), or "
-                     "module:callable of your own")  # fmt: skip
+    raise TacitError(
+        f"unknown embedder '{printable(name)}': choose {', '.join(EMBEDDERS)} (FILE or NAME after a colon), or "
+        "module:callable of your own"
+    )
 
 
 __all__ = ["DEFAULT", "EMBEDDERS", "Embedder", "Precomputed", "embed_files", "embed_images", "load_embedder"]

