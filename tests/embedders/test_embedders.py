@@ -151,22 +151,6 @@ def test_timm(monkeypatch):
     assert embedder.dim == 3
 
 
-def test_onnx(monkeypatch, tmp_path):
-    session = types.SimpleNamespace(
-        get_inputs=lambda: [types.SimpleNamespace(name="pixels", shape=["n", 3, 24, 24])],
-        run=lambda outputs, feeds: [feeds["pixels"]],  # a feature map: its means are taken
-    )
-    fake = types.ModuleType("onnxruntime")
-    fake.InferenceSession = lambda file, providers: session
-    fake.get_available_providers = lambda: []
-    monkeypatch.setitem(sys.modules, "onnxruntime", fake)
-    (tmp_path / "model.onnx").write_bytes(b"weights")
-    embedder = load_embedder(f"onnx:{tmp_path / 'model.onnx'}")
-    assert (embedder.dim, embedder.image_size) == (3, 24)
-    white = embedder.embed(np.full((1, 24, 24, 3), 255, dtype=np.uint8))
-    np.testing.assert_allclose(white[0], [(1 - 0.485) / 0.229, (1 - 0.456) / 0.224, (1 - 0.406) / 0.225], rtol=1e-5)
-
-
 # --- EfficientNet-Lite0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import operator
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from .base import MOST_SIZE, Pixels, Vectors, reason
 from .networks import Network
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+ONNX_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64,
+              "tensor(uint8)": np.uint8}  # fmt: skip
 
 
 class Function:
@@ -70,27 +73,73 @@ def from_timm(model: str, device: str) -> Network:
 
 
 def from_onnx(file: str, device: str) -> Function:
-    """``onnx:FILE``: one input (n, 3, size, size), normalised as is usual for ImageNet; the first output is taken."""
-    runtime = _imported("onnxruntime")
-    if not Path(file).is_file():
-        raise TacitError(f"there is no ONNX file at {file}")
+    """``onnx:FILE``: one input of square RGB images, (n, 3, size, size) or (n, size, size, 3), of any or a fixed n.
+
+    Floats are normalised as is usual for ImageNet; uint8 gets the pixels as they are. Of the first output (n, dim),
+    tokens (n, tokens, dim) and feature maps, (n, dim, height, width) or with the features last if those of the input
+    are, are averaged.
+    """
+    runtime, name = _imported("onnxruntime"), printable(f"onnx:{file}")
+    if not _is_file(file):
+        raise TacitError(f"there is no ONNX file at {printable(file)}")
     try:
         session = runtime.InferenceSession(file, providers=runtime.get_available_providers())
+        inputs, output = session.get_inputs(), session.get_outputs()[0].name
     except Exception as error:
-        raise TacitError(f"{file} is not an ONNX model that onnxruntime can read: {error}") from error
-    (source, *others) = session.get_inputs()
-    size = source.shape[-1] if isinstance(source.shape[-1], int) else 224
-    if others or len(source.shape) != 4 or source.shape[1] != 3:
-        raise TacitError(f"{file} should take one input of shape (n, 3, size, size), got {source.shape}")
-    mean, std = (np.array(values, dtype=np.float32)[:, None, None] for values in (IMAGENET_MEAN, IMAGENET_STD))
+        raise TacitError(f"{name} is not an ONNX model that onnxruntime can read: {reason(error)}") from error
+    shapes = " and ".join(f"{found.type} {_shown(found.shape)}" for found in inputs) or "none"
+    if len(inputs) != 1 or len(inputs[0].shape or ()) != 4 or inputs[0].type not in ONNX_TYPES:
+        raise TacitError(f"{name} should take one input (n, 3, size, size) of floats or uint8, got {shapes}")
+    (source,) = inputs
+    batch, *image = (side if isinstance(side, int) and side > 0 else None for side in source.shape)  # None: any
+    channels_last = image[0] != 3 and image[2] == 3
+    channels, height, width = (image[2], *image[:2]) if channels_last else image
+    if channels not in (3, None) or (height or width) != (width or height):
+        raise TacitError(f"{name} should take square RGB images (n, 3, size, size) or (n, size, size, 3), got {shapes}")
+    mean, std = (np.array(values, dtype=np.float32) for values in (IMAGENET_MEAN, IMAGENET_STD))
+    kind = ONNX_TYPES[source.type]
 
     def run(images: Pixels) -> Vectors:
-        pixels = (images.transpose(0, 3, 1, 2).astype(np.float32) / 255 - mean) / std
-        found = np.asarray(session.run(None, {source.name: pixels})[0], dtype=np.float32)
-        return found.reshape(len(found), -1) if found.ndim == 2 else found.mean(axis=tuple(range(2, found.ndim)))
+        pixels = images if kind == np.uint8 else ((images.astype(np.float32) / 255 - mean) / std).astype(kind)
+        pixels = np.ascontiguousarray(pixels if channels_last else pixels.transpose(0, 3, 1, 2))
+        size = batch or len(pixels)
+        padded = np.concatenate([pixels, np.zeros_like(pixels[:1]).repeat(-len(pixels) % size, axis=0)])
+        found = []
+        for start in range(0, len(padded), size):
+            given = session.run([output], {source.name: padded[start : start + size]})[0]
+            found.append(_pooled(given, size, channels_last))
+        return np.concatenate(found)[: len(pixels)]
 
-    weights = hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
-    return Function(f"onnx:{file}", f"onnx-{weights}", run, size)
+    return Function(name, f"onnx-{_weights(Path(file))}", run, height or width or 224)
+
+
+def _pooled(found: Any, count: int, channels_last: bool) -> Vectors:
+    """(n, dim) of what a network gives: averages over tokens (n, tokens, dim) or over the places of a feature map."""
+    over = {2: (), 3: (1,), 4: (1, 2) if channels_last else (2, 3)}
+    if not isinstance(found, np.ndarray) or found.dtype.kind != "f" or found.ndim not in over:
+        got = f"{found.dtype} of shape {found.shape}" if isinstance(found, np.ndarray) else f"a {type(found).__name__}"
+        raise ValueError(f"its first output should be floats (n, dim), (n, tokens, dim) or a feature map, got {got}")
+    if len(found) != count:
+        raise ValueError(f"its first output has {len(found)} rows for {count} images")
+    return np.asarray(found.astype(np.float32, copy=False).mean(axis=over[found.ndim]))
+
+
+def _weights(file: Path) -> str:
+    """A hash of an ONNX file, and of the files beside it in which it says that its weights are."""
+    content = file.read_bytes()
+    digest = hashlib.sha256(content)
+    for match in re.finditer(rb"\x0a\x08location\x12([\x00-\x7f]|[\x80-\xff][\x00-\x7f])", content):
+        length = sum((byte & 0x7F) << 7 * place for place, byte in enumerate(match[1]))
+        beside = file.parent / content[match.end() : match.end() + length].decode(errors="replace")
+        if _is_file(str(beside)):
+            with beside.open("rb") as opened:
+                while block := opened.read(1 << 22):
+                    digest.update(block)
+    return digest.hexdigest()[:16]
+
+
+def _shown(shape: Any) -> str:
+    return "(" + ", ".join(str(side) if isinstance(side, int | str) else "?" for side in shape or ()) + ")"
 
 
 def _whole(value: Any) -> int:
@@ -99,6 +148,13 @@ def _whole(value: Any) -> int:
         return -1 if isinstance(value, bool | np.bool_) else operator.index(value)
     except TypeError:
         return -1
+
+
+def _is_file(file: str) -> bool:
+    try:
+        return Path(file).is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        return False
 
 
 def _normalised(mean: Any, std: Any) -> Callable[[Any], Any]:
