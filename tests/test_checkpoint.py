@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import pytest
 import torch
 
 from tacit import TacitError, checkpoint
-from tacit.checkpoint import load_checkpoint, save_checkpoint, write_atomic
+from tacit.checkpoint import checksum, load_checkpoint, read_json, read_object, save_checkpoint, write_atomic
 
 TENSORS = {"model.a": torch.randn(3, 4), "model.count": torch.tensor(7)}
 
@@ -78,6 +79,8 @@ def break_bytes(path, position=100):
         lambda folder: (folder / "last.json").write_text('{"tensors": "../../etc/passwd", "sha256": "", "state": {}}'),
         lambda folder: (folder / "last.json").write_text((folder / "last.json").read_text().replace("3", "4")),
         lambda folder: (folder / "last.json").unlink(),
+        lambda folder: (folder / "last.json").write_text('{"tensors": "a\\u0000b", "sha256": "", "state": {}}'),
+        lambda folder: (folder / "last.json").write_text("[" * 100_000),
     ],
 )
 def test_damage_is_one_sentence(tmp_path, damage):
@@ -86,3 +89,75 @@ def test_damage_is_one_sentence(tmp_path, damage):
     with pytest.raises(TacitError) as error:
         load_checkpoint(tmp_path, "last")
     assert "\n" not in str(error.value)
+
+
+def test_a_checkpoint_whose_state_is_no_object_is_damaged(tmp_path):
+    save_checkpoint(tmp_path, "last", TENSORS, [])
+    with pytest.raises(TacitError, match="its state is not an object"):
+        load_checkpoint(tmp_path, "last")
+
+
+@pytest.mark.parametrize("head", ["{}", "[]", '{"sha256": 7}', '{"sha256": null}'])
+def test_a_checksum_is_a_text(tmp_path, head):
+    (tmp_path / "last.json").write_text(head)
+    with pytest.raises(TacitError, match="is damaged"):
+        checksum(tmp_path, "last")
+
+
+def test_files_of_others_beside_a_checkpoint_stay(tmp_path):
+    """Old tensors are recognised by the twelve digits of their checksum, not by how their names begin."""
+    for name in (
+        "best-of-all.safetensors",
+        "best-.safetensors",
+        "best-0123456789ABC.safetensors",
+        "bestof.safetensors",
+    ):
+        (tmp_path / name).write_text("mine")
+    (tmp_path / "best-0123456789ab.safetensors").mkdir()
+    before = set(tmp_path.iterdir())
+    for episode in range(2):
+        save_checkpoint(tmp_path, "best", {"x": torch.tensor(episode)}, {})
+    after = set(tmp_path.iterdir())
+    assert before < after
+    assert len(after - before) == 2, "the checkpoint itself: JSON and tensors"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        '{"a":' * 100_000,
+        "[" * 40 + "]" * 40,  # Python can read it, and would fail later
+        '{"a": NaN}',
+        '{"a": -Infinity}',
+        '{"a": 1e999}',
+        '{"a": ' + "9" * 5000 + "}",
+        '"\\ud800',
+        "",
+    ],
+)
+def test_what_is_no_json_of_ours_is_one_sentence(tmp_path, text):
+    (tmp_path / "file.json").write_text(text)
+    with pytest.raises(TacitError, match="the file is damaged") as error:
+        read_json(tmp_path / "file.json")
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 300
+
+
+def test_bytes_that_are_no_text_are_damage(tmp_path):
+    (tmp_path / "file.json").write_bytes(b'{"a": "\xff"}')
+    with pytest.raises(TacitError, match="the file is damaged"):
+        read_json(tmp_path / "file.json")
+
+
+def test_sound_json_is_read_as_it_is(tmp_path):
+    content = {"a": [1, -2.5e-7, None, True, {"b": {"c": [[["deep"]]]}}], "big": 10**20}
+    (tmp_path / "file.json").write_text(json.dumps(content))
+    assert read_object(tmp_path / "file.json") == content
+
+
+@pytest.mark.parametrize("text", ["[]", "7", "null", '"text"'])
+def test_an_object_is_an_object(tmp_path, text):
+    (tmp_path / "file.json").write_text(text)
+    with pytest.raises(TacitError, match="is not a JSON object: the file is damaged"):
+        read_object(tmp_path / "file.json")

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
+import re
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,8 @@ from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
 from .errors import TacitError
+
+DEEPEST = 32  # levels of the JSON that is read; our own files have eight at most
 
 
 def write_atomic(path: Path, content: bytes) -> None:
@@ -56,13 +61,37 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Parse a JSON file, or say which file is broken."""
+    """Parse a JSON file, or say which file is broken; NaN, infinities and endless nesting are as broken as no JSON."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"), parse_float=_finite, parse_constant=_finite)
     except OSError as error:
         raise TacitError(f"cannot read {path}: {error.strerror or error}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise TacitError(f"{path} is not valid JSON: the file is damaged") from error
+    level = [content]
+    for _ in range(DEEPEST):
+        level = [value for entry in level if isinstance(entry, dict | list) for value in _inside(entry)]
+    if level:
+        raise TacitError(f"{path} is nested more than {DEEPEST} levels deep: the file is damaged")
+    return content
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Parse a JSON file that should hold an object."""
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise TacitError(f"{path} is not a JSON object: the file is damaged")
+    return content
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"{text} is no JSON number that a float can hold")
+    return number
+
+
+def _inside(entry: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return entry.values() if isinstance(entry, dict) else entry
 
 
 def save_checkpoint(folder: Path, name: str, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
@@ -72,35 +101,37 @@ def save_checkpoint(folder: Path, name: str, tensors: dict[str, Tensor], state: 
     file = f"{name}-{digest[:12]}.safetensors"
     write_atomic(folder / file, content)
     write_json(folder / f"{name}.json", {"tensors": file, "sha256": digest, "state": state})
-    for old in folder.glob(f"{name}-*.safetensors"):
-        if old.name != file:
+    ours = re.compile(re.escape(name) + r"-[0-9a-f]{12}\.safetensors")  # best-of-all.safetensors is somebody else's
+    for old in folder.iterdir():
+        if ours.fullmatch(old.name) and old.name != file and old.is_file():
             old.unlink(missing_ok=True)
 
 
 def load_checkpoint(folder: Path, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read a checkpoint back. Nothing in it is ever run: tensors are raw numbers, the state is JSON."""
-    head = read_json(folder / f"{name}.json")
+    head = read_object(folder / f"{name}.json")
     try:
         file, digest, state = head["tensors"], head["sha256"], head["state"]
         path = folder / Path(file).name  # a name, never a way out of the folder
         content = path.read_bytes()
-    except (KeyError, TypeError, OSError) as error:
+    except (KeyError, TypeError, ValueError, OSError) as error:
         raise TacitError(f"the checkpoint {folder / name}.json is damaged or its tensors are missing") from error
     if _digest(content, state) != digest:
         raise TacitError(f"the checkpoint {path} is damaged: its contents do not match its checksum")
+    if not isinstance(state, dict):
+        raise TacitError(f"the checkpoint {folder / name}.json is damaged: its state is not an object")
     try:
         return tensors_from_bytes(content), state
-    except SafetensorError as error:
+    except (SafetensorError, KeyError, ValueError, RuntimeError) as error:  # of unknown types and odd shapes, others
         raise TacitError(f"the checkpoint {path} is damaged: {error}") from error
 
 
 def checksum(folder: Path, name: str) -> str:
     """What tells a checkpoint from every other; that its tensors match it is checked when they are loaded."""
-    head = read_json(folder / f"{name}.json")
-    try:
-        return str(head["sha256"])
-    except (KeyError, TypeError) as error:
-        raise TacitError(f"the checkpoint {folder / name}.json is damaged") from error
+    digest = read_object(folder / f"{name}.json").get("sha256")
+    if not isinstance(digest, str):
+        raise TacitError(f"the checkpoint {folder / name}.json is damaged: it has no checksum")
+    return digest
 
 
 def _digest(content: bytes, state: dict[str, Any]) -> str:
