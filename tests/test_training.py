@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from dataclasses import replace
 
@@ -12,7 +13,7 @@ import pytest
 import torch
 
 from tacit import TacitError
-from tacit.checkpoint import load_checkpoint
+from tacit.checkpoint import load_checkpoint, save_checkpoint
 from tacit.errors import Interrupted, JobFailed
 from tacit.run import RunConfig, build_learner, load_run, read_config, started_from, training_spec
 from tacit.sampling import EpisodeSampler, EpisodeSpec, split_labelled
@@ -145,6 +146,69 @@ def test_metrics_of_lost_episodes_and_torn_lines_are_dropped(unbroken, config, b
     assert_same_run(unbroken, tmp_path / "run")
 
 
+@pytest.fixture(scope="module")
+def killed(config, blobs, tmp_path_factory):
+    """A run that was killed after episode 12, with two lines of metrics."""
+    folder = tmp_path_factory.mktemp("runs") / "killed"
+
+    def kill(progress, _):
+        if progress.episode == 12:
+            raise Killed
+
+    with pytest.raises(Killed):
+        run(config, folder, blobs, observe=kill)
+    return folder
+
+
+@pytest.fixture
+def stopped(killed, tmp_path):
+    """The killed run, to be damaged and resumed."""
+    shutil.copytree(killed, tmp_path / "run")
+    return tmp_path / "run"
+
+
+DAMAGED = [
+    b"not json", b"\xff\xfe\x00", b"\x00" * 40, b"[" * 100_000, b"7", b'{"loss": 1}', b'{"episode": "6"}',
+    b'{"episode": ' + b"9" * 5000 + b"}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_good_metrics_behind_a_damaged_line_stay(unbroken, stopped, config, blobs, damage, caplog):
+    path = stopped / "metrics.jsonl"
+    first, second = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(first + damage + b"\n" + second)
+    before = path.read_bytes()
+    run(config, stopped, blobs, resume=True)
+    assert_same_run(unbroken, stopped)
+    assert (stopped / "metrics.jsonl.damaged").read_bytes() == before, "nothing is lost"
+    assert "line 2 of" in caplog.text
+    assert "metrics.jsonl.damaged" in caplog.text
+
+
+@pytest.mark.parametrize("damage", [b'{"episode": 13, "lo', b"\xff\n", b"\x00" * 40])
+def test_a_line_that_was_cut_off_is_dropped_without_a_word_and_kept_in_a_copy(
+    unbroken, stopped, config, blobs, damage, caplog
+):
+    path = stopped / "metrics.jsonl"
+    path.write_bytes(path.read_bytes() + damage)
+    before = path.read_bytes()
+    (stopped / "metrics.jsonl.damaged").write_text("an earlier one")
+    run(config, stopped, blobs, resume=True)
+    assert_same_run(unbroken, stopped)
+    assert (stopped / "metrics.jsonl.damaged").read_text() == "an earlier one"
+    assert (stopped / "metrics.jsonl.damaged-1").read_bytes() == before
+    assert "metrics" not in caplog.text
+
+
+def test_whole_metrics_are_not_copied(unbroken, stopped, config, blobs):
+    path = stopped / "metrics.jsonl"
+    path.write_bytes(path.read_bytes().rstrip(b"\n"))  # a line may lack but its end
+    run(config, stopped, blobs, resume=True)
+    assert_same_run(unbroken, stopped)
+    assert not list(stopped.glob("*.damaged*"))
+
+
 def test_a_stop_request_saves_and_resumes(unbroken, config, blobs, tmp_path):
     def interrupt(progress, _):
         if progress.episode == 4:
@@ -221,10 +285,97 @@ def test_two_processes_do_not_train_in_one_folder(config, blobs, tmp_path):
 
 def test_half_written_files_of_a_killed_run_are_no_obstacle(unbroken, config, blobs, tmp_path):
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / ".config.json.x7.part").write_text("{")
+    (tmp_path / "run" / ".config.json.x7_0abcd.part").write_text("{")
     run(config, tmp_path / "run", blobs)
     assert_same_run(unbroken, tmp_path / "run")
     assert not list((tmp_path / "run").rglob("*.part"))
+
+
+def test_files_of_others_in_a_run_folder_stay(config, blobs, tmp_path):
+    """Only what our own writing leaves behind when it is killed is removed: its names are known."""
+    folder = tmp_path / "run"
+    run(replace(config, episodes=2), folder, blobs)
+    ours = [
+        ".metrics.jsonl.0a_9zzzz.part",
+        "checkpoint/.last.json.abcdefgh.part",
+        "checkpoint/.best-0123456789ab.safetensors.abcdefgh.part",
+        "results/.tac-blobs-0123abcd.json.abcdefgh.part",
+    ]
+    theirs = [
+        ".foo.part",
+        ".config.json.part",
+        ".config.json.mine.part",
+        "notes/.config.json.abcdefgh.part",
+        "checkpoint/.weights.part",
+        "config.json.abcdefgh.part",
+    ]
+    for name in (*ours, *theirs):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("mine")
+    (folder / ".cell.json.abcdefgh.part").mkdir()
+    run(replace(config, episodes=2), folder, blobs, resume=True)
+    assert [name for name in ours if (folder / name).exists()] == []
+    assert [name for name in theirs if (folder / name).read_text() != "mine"] == []
+    assert (folder / ".cell.json.abcdefgh.part").is_dir()
+
+
+@pytest.mark.parametrize("name", [".foo.part", ".lock"])
+def test_a_folder_with_hidden_files_of_others_is_not_a_run_folder(config, blobs, tmp_path, name):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / name).write_text("mine")
+    with pytest.raises(TacitError, match="exists and is not a run folder"):
+        run(config, tmp_path / "run", blobs)
+    assert [path.read_text() for path in (tmp_path / "run").iterdir()] == ["mine"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no symbolic links by default")
+def test_a_lock_that_is_a_link_is_not_followed(config, blobs, tmp_path):
+    run(replace(config, episodes=2), tmp_path / "run", blobs)
+    (tmp_path / "thesis.txt").write_text("mine")
+    (tmp_path / "run" / ".lock").unlink(missing_ok=True)
+    (tmp_path / "run" / ".lock").symlink_to(tmp_path / "thesis.txt")
+    with pytest.raises(TacitError, match="is a link"):
+        run(replace(config, episodes=2), tmp_path / "run", blobs, resume=True)
+    assert (tmp_path / "thesis.txt").read_text() == "mine"
+
+
+def rewrite_last(folder, **changes):
+    """A checkpoint whose checksum is right, and whose numbers are not."""
+    tensors, state = load_checkpoint(folder / "checkpoint", "last")
+    changed = {name.replace("__", "."): change for name, change in changes.items()}
+    for name, change in changed.items():
+        tensors[name] = change(tensors[name])
+    save_checkpoint(folder / "checkpoint", "last", {k: v for k, v in tensors.items() if v is not None}, state)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {"model__method__references": lambda value: value * float("nan")},
+            "references has numbers that are not finite",
+        ),
+        ({"model__method__references": torch.zeros_like}, "references is all zeros"),
+        ({"optimizer__0__exp_avg": lambda value: value * float("inf")}, "optimiser or random state is damaged"),
+        ({"optimizer__0__exp_avg": lambda value: value[:1]}, "optimiser or random state is damaged"),
+        ({"optimizer__0__exp_avg_sq": lambda value: value - 1}, "optimiser or random state is damaged"),
+        ({"optimizer__0__step": lambda value: None}, "optimiser or random state is damaged"),
+        ({"random__cpu": lambda value: None}, "optimiser or random state is damaged"),
+        ({"random__cpu": lambda value: value[:7]}, "optimiser or random state is damaged"),
+    ],
+)
+def test_training_does_not_go_on_from_numbers_that_are_none(stopped, config, blobs, changes, sentence):
+    rewrite_last(stopped, **changes)
+    with pytest.raises(TacitError, match=sentence):
+        run(config, stopped, blobs, resume=True)
+
+
+@pytest.mark.parametrize("change", [{"episode": "10"}, {"best": 934.0}, {"loss_steps": None}, {"episode": -1}])
+def test_a_state_that_is_none_is_one_sentence(stopped, config, blobs, change):
+    tensors, state = load_checkpoint(stopped / "checkpoint", "last")
+    save_checkpoint(stopped / "checkpoint", "last", tensors, {**state, **change})
+    with pytest.raises(TacitError, match="is damaged: its"):
+        run(config, stopped, blobs, resume=True)
 
 
 def test_too_few_references_for_validation_are_noticed_before_training(config, blobs, tmp_path):
@@ -353,6 +504,39 @@ def test_a_start_of_another_kind_or_with_other_weights_is_refused(classifier, co
         run(other, tmp_path / "run", blobs)
     with pytest.raises(TacitError, match="differs in start_weights"):
         run(config, tmp_path / "run", blobs, resume=True)
+
+
+def test_what_a_start_has_seen_is_never_forgotten(classifier, config, blobs, tmp_path):
+    start = tmp_path / "start"
+    shutil.copytree(classifier, start)
+    started = replace(started_from(config, start), episodes=2)
+    run(started, tmp_path / "run", blobs)
+    before = (tmp_path / "run" / "classes.json").read_text()
+    (tmp_path / "run" / "classes.json").unlink()
+    run(started, tmp_path / "run", blobs, resume=True)
+    assert (tmp_path / "run" / "classes.json").read_text() == before, "resuming writes it again"
+    (tmp_path / "run" / "classes.json").unlink()
+    shutil.move(start, tmp_path / "moved")
+    with pytest.raises(TacitError, match="nobody knows what classes the start"):
+        run(started, tmp_path / "run", blobs, resume=True)
+    assert not (tmp_path / "run" / "classes.json").exists()
+
+    (tmp_path / "moved" / "classes.json").unlink()
+    with pytest.raises(TacitError, match=r"has no classes.json, which says what classes it has seen"):
+        started_from(config, tmp_path / "moved")
+
+
+def test_a_start_with_weights_that_are_none_is_refused(classifier, config, blobs, tmp_path):
+    start = tmp_path / "start"
+    shutil.copytree(classifier, start)
+    tensors, state = load_checkpoint(start / "checkpoint", "best")
+    tensors["model.backbone.blocks.2.0.weight"].zero_()
+    save_checkpoint(start / "checkpoint", "best", tensors, state)
+    with pytest.raises(TacitError, match=r"blocks.2.0.weight is all zeros"):
+        run(started_from(config, start), tmp_path / "run", blobs)
+    save_checkpoint(start / "checkpoint", "best", {"model.backbone.x": tensors["model.method.centre"]}, state)
+    with pytest.raises(TacitError, match="do not fit its settings"):
+        run(started_from(config, start), tmp_path / "other", blobs)
 
 
 @pytest.mark.slow

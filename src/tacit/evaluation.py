@@ -24,10 +24,11 @@ from .checkpoint import write_json
 from .datasets import ImageSet, dataset_spec
 from .datasets.base import Bar, no_bar
 from .episode import Episode
+from .errors import TacitError
 from .machine import compute_device
 from .methods import Method
 from .models import is_shipped
-from .run import check_unseen, load_images, load_run
+from .run import MOST_REFINEMENTS, MOST_SEED, check_range, check_unseen, images_of, load_images, load_run
 from .sampling import EpisodeSampler, EpisodeSpec, split_labelled
 
 Tick = Callable[[float], None]  # called with how many more are done
@@ -36,7 +37,12 @@ CHOICE_EPISODES = 600  # ... over so many episodes, or as many as are tested, if
 # Of the vectors of the episodes that a core computes together: fewer wait for Python, more for memory.
 BATCH_BYTES = 36 << 20
 BLOCK = 64  # episodes that are drawn together, about
+MOST_EPISODES = 10**7  # of all splits of a protocol, whose accuracies are kept in memory
 BATCH_PIXELS = 256 * 28 * 28  # of the images that are embedded together: more is no faster, and needs gigabytes
+
+
+class NotFinite(TacitError):  # noqa: N818 - reads better
+    """A model's vectors are not numbers to reckon with."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +112,8 @@ def embed(
 ) -> Tensor:
     """Stored images (n, height, width, channels), or those ``rows`` of them, -> vectors (n, dim), on the same device.
 
-    Only a batch of images is in memory at a time.
+    Only a batch of images is in memory at a time. Vectors that are not finite are an error: what a method makes of them
+    would look like an accuracy.
     """
     if batch is None:
         batch = max(1, BATCH_PIXELS // (images.shape[1] * images.shape[2]))
@@ -121,7 +128,10 @@ def embed(
             vectors.append(backbone(to_input(pixels)))
             if progress:
                 progress(len(pixels))
-    return torch.cat(vectors)
+    found = torch.cat(vectors)
+    if not found.isfinite().all():
+        raise NotFinite("the model's vectors are not finite: its training has diverged, or its weights are damaged")
+    return found
 
 
 def episode_accuracies(
@@ -162,7 +172,7 @@ def map_episodes(
     on batches of its own: the tensors of a few episodes are too small to be worth dividing.
     """
     if batch is None:
-        batch = max(1, BATCH_BYTES // (_images(sampler.spec) * vectors.shape[1] * vectors.element_size()))
+        batch = max(1, BATCH_BYTES // (images_of(sampler.spec) * vectors.shape[1] * vectors.element_size()))
     block_size = batch * max(1, BLOCK // batch)
     method.eval()
 
@@ -184,13 +194,6 @@ def map_episodes(
             if progress:
                 progress(len(table))
     return np.concatenate(tables)
-
-
-def _images(spec: EpisodeSpec) -> int:
-    """How many images an episode shows."""
-    unlabelled = spec.ways * spec.unlabelled + spec.distractor_ways * spec.distractors
-    total = spec.realistic_total if spec.realistic_total is not None else unlabelled
-    return spec.ways * (spec.shots + spec.queries) + total
 
 
 @contextmanager
@@ -276,6 +279,14 @@ def embed_used(backbone: nn.Module, images: ImageSet, sampler: EpisodeSampler, e
     return vectors
 
 
+def _check_protocol(protocol: Protocol, iterations: int | None) -> None:
+    for name in ("splits", "episodes"):
+        check_range(name, getattr(protocol, name), 1, MOST_EPISODES)
+    check_range("splits times episodes", protocol.splits * protocol.episodes, 1, MOST_EPISODES)
+    check_range("the seed", protocol.seed, 0, MOST_SEED)
+    check_range("iterations", iterations or 0, 0, MOST_REFINEMENTS)
+
+
 class Embedded:
     """The vectors of one model's images, each embedded once, for several measurements."""
 
@@ -318,6 +329,7 @@ def evaluate_run(
         bar: ``bar(what, total)`` opens a progress bar and gives the function that moves it.
         embedded: keeps the vectors of the run's images for the next measurement of the same run.
     """
+    _check_protocol(protocol, iterations)
     config, learner, state = load_run(folder, method)
     trained_on = config.dataset
     if dataset is not None and dataset != config.dataset:
@@ -329,6 +341,9 @@ def evaluate_run(
     tick = bar or no_bar
     embedded = embedded or Embedded()
     chosen_on = None
+    test = load_images(config, "test", strict=strict, bar=tick)
+    if dataset in (None, trained_on):
+        check_unseen(folder, test)
     if iterations is None:
         iterations = config.options.get("iterations") if learner.method.iterative else 0
     if iterations is None:
@@ -336,9 +351,6 @@ def evaluate_run(
         found = embedded.vectors(learner.backbone, validation, tick)
         iterations = choose_iterations(learner.method, found, validation, protocol)
         chosen_on = "validation classes"
-    test = load_images(config, "test", strict=strict, bar=tick)
-    if dataset in (None, trained_on):
-        check_unseen(folder, test)
     vectors = embedded.vectors(learner.backbone, test, tick)
     begun = time.perf_counter()
     count = protocol.splits * protocol.episodes

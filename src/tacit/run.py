@@ -6,7 +6,8 @@ seen), ``metrics.jsonl``, ``checkpoint/`` and ``results/*.json``.
 
 from __future__ import annotations
 
-import math
+import sys
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 
 from .augmentation import shift_and_flip
 from .backbones import build_backbone, to_input
-from .checkpoint import checksum, load_checkpoint, read_json
+from .checkpoint import checksum, load_checkpoint, read_object
 from .datasets import ImageSet, dataset_spec, load_dataset
 from .datasets.base import Bar, no_bar
 from .episode import Episode
@@ -30,6 +31,18 @@ _KINDS: dict[str, Any] = {
 }  # fmt: skip
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+# Far beyond any training, and below what would exhaust the memory or never end.
+MOST = {"episodes": 10**9, "episodes_per_step": 10**6, "validate_every": 10**9, "validation_episodes": 10**6}
+MOST_PIXELS = 4096  # a side of an image
+MOST_OF_EPISODE = 10**6  # classes of an episode, or images of one of them
+MOST_TOGETHER = 10**7  # images of the episodes that are drawn together: those of a step, or of a validation
+MOST_REFINEMENTS = 1000
+MOST_PARAMETERS = 10**9
+MOST_SEED = 2**32 - 1
+# What no sound model has. Adam moves a weight by about its rate in a step: at a rate of 1, this takes a million steps.
+# Buffers hold means and variances, which go with the square of the weights.
+MOST_WEIGHT, MOST_BUFFER = 1e6, 1e12
 
 
 @dataclass(frozen=True)
@@ -84,15 +97,29 @@ class RunConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("episodes", "episodes_per_step", "validate_every", "validation_episodes"):
-            if getattr(self, name) < 1:
-                raise TacitError(f"{name.replace('_', '-')} must be at least 1, got {getattr(self, name)}")
-        if not (self.learning_rate > 0 and math.isfinite(self.learning_rate)):
-            raise TacitError(f"the learning rate must be a number above 0, got {self.learning_rate}")
-        if not (self.weight_decay >= 0 and math.isfinite(self.weight_decay)):
-            raise TacitError(f"the weight decay must be a number from 0 up, got {self.weight_decay}")
+        for name, most in MOST.items():
+            check_range(name.replace("_", "-"), getattr(self, name), 1, most)
+        check_range("the image size", self.image_size, 1, MOST_PIXELS)
+        check_range("the seed", self.seed, 0, MOST_SEED)
+        if not (0 < self.learning_rate <= sys.float_info.max):  # an int may be larger than any float
+            raise TacitError(f"the learning rate must be a number above 0, got {self.learning_rate!s:.40}")
+        for name, value in {"weight decay": self.weight_decay, "decay": self.decay, "decay at": self.decay_at}.items():
+            if not (0 <= value <= sys.float_info.max):
+                raise TacitError(f"the {name} must be a number from 0 up, got {value!s:.40}")
+        if not 0 < self.labelled_ratio <= 1:
+            raise TacitError(f"the labelled ratio must be above 0 and at most 1, got {self.labelled_ratio!s:.40}")
         if self.precision not in PRECISIONS:
             raise TacitError(f"unknown precision '{self.precision}': choose one of {', '.join(PRECISIONS)}")
+        for spec, together in ((self.train, self.episodes_per_step), (self.validation, self.validation_episodes)):
+            for entry in fields(spec):
+                check_range(entry.name.replace("_", " "), getattr(spec, entry.name) or 0, 0, MOST_OF_EPISODE)
+            if (images := together * images_of(spec)) > MOST_TOGETHER:
+                raise TacitError(
+                    f"{together:,} episodes of {images_of(spec):,} images are {images:,} images at a time, more than "
+                    f"{MOST_TOGETHER:,}: take fewer"
+                )
+        for name in ("iterations", "train_iterations"):
+            check_range(name, self.options.get(name, 0), 0, MOST_REFINEMENTS)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -102,12 +129,17 @@ class RunConfig:
         try:
             specs = {name: EpisodeSpec(**content[name]) for name in ("train", "validation")}
             config = cls(**{**content, **specs})
-        except (TypeError, KeyError) as error:
+        except TacitError as error:
             raise TacitError(f"{path} is not the settings of a run: {error}") from error
+        except (TypeError, KeyError, AttributeError) as error:
+            raise TacitError(f"{path} is not the settings of a run: {' '.join(str(error).split())}") from error
         for part in (config, config.train, config.validation):
             for entry in fields(part):
-                if not isinstance(getattr(part, entry.name), _KINDS[str(entry.type)]):
+                value, kind = getattr(part, entry.name), str(entry.type)
+                if not isinstance(value, _KINDS[kind]) or (isinstance(value, bool) and kind != "bool"):
                     raise TacitError(f"{path} is not the settings of a run: {entry.name} should be {entry.type}")
+                if isinstance(value, str) and "\0" in value:
+                    raise TacitError(f"{path} is not the settings of a run: {entry.name} holds a NUL character")
         return config
 
     def differences(self, other: RunConfig) -> list[str]:
@@ -115,6 +147,20 @@ class RunConfig:
         names = (entry.name for entry in fields(self) if entry.name not in ("data", "start"))
         pairs = ((name, getattr(self, name), getattr(other, name)) for name in names)
         return [f"{name} ({ours} here, {theirs} there)" for name, ours, theirs in pairs if ours != theirs]
+
+
+def images_of(spec: EpisodeSpec) -> int:
+    """How many images an episode shows."""
+    unlabelled = spec.ways * spec.unlabelled + spec.distractor_ways * spec.distractors
+    total = spec.realistic_total if spec.realistic_total is not None else unlabelled
+    return spec.ways * (spec.shots + spec.queries) + total
+
+
+def check_range(name: str, value: Any, least: int, most: int) -> None:
+    if value < least:
+        raise TacitError(f"{name} must be at least {least}, got {value!s:.40}")
+    if not value <= most:
+        raise TacitError(f"{name} must be at most {most:,}, got {value!s:.40}")
 
 
 class Learner(nn.Module):
@@ -155,14 +201,29 @@ class Learner(nn.Module):
 
 def build_learner(config: RunConfig) -> Learner:
     """A fresh model; its weights are fixed by the seed."""
-    torch.manual_seed(config.seed)
+    # First a model without numbers: nothing is drawn, and settings of absurd size take no memory.
     try:
-        backbone = build_backbone(config.backbone, config.channels, config.image_size, **config.backbone_options)
-        dim: int = backbone.dim  # type: ignore[assignment]
-        method = build_method(config.method, dim, config.train.ways, **config.options)
-        return Learner(backbone, method, config.precision, config.augment)
-    except TypeError as error:
-        raise TacitError(f"the settings do not describe a model: {error}") from error
+        with torch.device("meta"):
+            size = sum(value.numel() for value in _assemble(config).state_dict().values())
+    except TacitError:
+        raise
+    except (TypeError, ValueError, ArithmeticError, RuntimeError) as error:
+        reason = f"{error}".partition("\n")[0]
+        raise TacitError(f"the settings do not describe a model: {reason:.200}") from error
+    if size > MOST_PARAMETERS:
+        raise TacitError(
+            f"the settings describe a model of {size:,} numbers, more than {MOST_PARAMETERS:,}: take fewer ways, "
+            "smaller images or smaller options"
+        )
+    torch.manual_seed(config.seed)
+    return _assemble(config)
+
+
+def _assemble(config: RunConfig) -> Learner:
+    backbone = build_backbone(config.backbone, config.channels, config.image_size, **config.backbone_options)
+    dim: int = backbone.dim  # type: ignore[assignment]
+    method = build_method(config.method, dim, config.train.ways, **config.options)
+    return Learner(backbone, method, config.precision, config.augment)
 
 
 def started_from(config: RunConfig, run: Path) -> RunConfig:
@@ -172,6 +233,7 @@ def started_from(config: RunConfig, run: Path) -> RunConfig:
         ours, theirs = getattr(config, name), getattr(other, name)
         if ours != theirs:
             raise TacitError(f"cannot start from {run}: it has {name.replace('_', ' ')} {theirs}, this run {ours}")
+    seen_classes(run)  # without them nobody could tell which accuracies mean something
     return replace(config, start=str(run.resolve()), start_weights=checksum(run / "checkpoint", "best"))
 
 
@@ -184,8 +246,8 @@ def load_start(learner: Learner, config: RunConfig) -> None:
         raise TacitError(f"the weights in {run} are not those that this run is to start from: train it anew")
     tensors, _ = load_checkpoint(run / "checkpoint", "best")
     prefix = "model.backbone."
-    learner.backbone.load_state_dict(
-        {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+    _load_weights(
+        learner.backbone, {key: value for key, value in tensors.items() if key.startswith(prefix)}, prefix, run
     )
 
 
@@ -199,9 +261,26 @@ def training_spec(method: str, options: dict[str, Any], spec: EpisodeSpec, class
 
 
 def seen_classes(folder: Path) -> dict[str, list[str]]:
-    """Names of the classes that a run has seen, by split; those that its start had seen are under ``start``."""
+    """Names of the classes that a run has seen, by split; those that its start had seen are under ``start``.
+
+    Raises:
+        TacitError: if nobody knows; a test on classes that the run may have seen would mean nothing.
+    """
     path = folder / "classes.json"
-    return dict(read_json(path)) if path.exists() else {}
+    if not path.is_file():
+        raise TacitError(
+            f"{folder} has no classes.json, which says what classes it has seen: put it back, or write it again with "
+            "the run's 'tacit train' command and --resume"
+        )
+    seen = read_object(path)
+    for split in ("train", "val", *seen):
+        names = seen.get(split)
+        if not names or not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise TacitError(
+                f"{path} is damaged: '{split}' should be a list of class names; remove it and write it again with the "
+                "run's 'tacit train' command and --resume"
+            )
+    return seen
 
 
 def read_config(folder: Path) -> RunConfig:
@@ -209,7 +288,7 @@ def read_config(folder: Path) -> RunConfig:
     path = folder / "config.json"
     if not path.is_file():
         raise TacitError(f"{folder} is not a run folder: it has no config.json")
-    return RunConfig.from_json(read_json(path), path)
+    return RunConfig.from_json(read_object(path), path)
 
 
 def load_run(folder: Path, method: str | None = None) -> tuple[RunConfig, Learner, dict[str, Any]]:
@@ -219,7 +298,13 @@ def load_run(folder: Path, method: str | None = None) -> tuple[RunConfig, Learne
     those of ``tapnet``.
     """
     config = read_config(folder)
+    if not (folder / "checkpoint" / "best.json").exists():
+        raise TacitError(
+            f"{folder} has no weights (checkpoint/best.json is missing): train it; if it was trained before, remove "
+            "its folder 'checkpoint' and train it again"
+        )
     tensors, state = load_checkpoint(folder / "checkpoint", "best")
+    check_state(state, folder)
     learner = build_learner(config)
     if method is not None and method != config.method:
         shared = {name: value for name, value in config.options.items() if name in method_options(method)}
@@ -237,12 +322,53 @@ def load_run(folder: Path, method: str | None = None) -> tuple[RunConfig, Learne
 
 def load_model(learner: Learner, tensors: dict[str, Tensor], where: Path) -> None:
     """Put the ``model.*`` tensors of a checkpoint into a learner."""
-    weights = {key.removeprefix("model."): value for key, value in tensors.items() if key.startswith("model.")}
+    _load_weights(learner, {k: v for k, v in tensors.items() if k.startswith("model.")}, "model.", where)
+
+
+def _load_weights(module: nn.Module, tensors: dict[str, Tensor], prefix: str, where: Path) -> None:
+    """Put tensors under their names behind a prefix into a module; weights that compute nothing are refused."""
     try:
-        learner.load_state_dict(weights)
+        module.load_state_dict({key.removeprefix(prefix): value for key, value in tensors.items()})
     except RuntimeError as error:
         reason = str(error).splitlines()[-1].strip()
         raise TacitError(f"the weights in {where} do not fit its settings: {reason}") from error
+    learned = {name for name, _ in module.named_parameters()}
+    for name, value in module.state_dict().items():
+        if fault := _fault(name, value, name in learned):
+            raise TacitError(
+                f"the weights in {where} are nonsense ({name} {fault}): they were damaged, or the training diverged; "
+                "train it anew"
+            )
+
+
+def _fault(name: str, value: Tensor, learned: bool) -> str | None:
+    """What is wrong with the numbers of a model; a checksum may match, and still they may be nonsense."""
+    if not value.isfinite().all():
+        return "has numbers that are not finite"
+    if value.numel() and float(value.abs().max()) > (most := MOST_WEIGHT if learned else MOST_BUFFER):
+        return f"has numbers beyond {most:g}"
+    if name.endswith("running_var") and float(value.min()) < 0:
+        return "has negative variances"
+    # Shifts start at zero, and a single number (such as the logarithm of a scale) may be it. All other weights start
+    # random, or at one, and no step of training makes all of them nothing.
+    if learned and not name.endswith("bias") and value.numel() > 1 and not value.any():
+        return "is all zeros"
+    return None
+
+
+def check_state(state: dict[str, Any], where: Path) -> None:
+    """Whether the state of a checkpoint is that of a training."""
+    kinds: dict[str, tuple[Any, Callable[[Any], bool]]] = {
+        "episode": (int, lambda value: value >= 0),
+        "loss_sum": (float | int, lambda value: abs(value) <= sys.float_info.max),
+        "loss_steps": (int, lambda value: value >= 0),
+        "best": (float | int, lambda value: -1 <= value <= 100),
+        "best_episode": (int, lambda value: value >= 0),
+    }
+    for name, (kind, sound) in kinds.items():
+        value = state.get(name)
+        if not isinstance(value, kind) or isinstance(value, bool) or not sound(value):
+            raise TacitError(f"the checkpoint in {where} is damaged: its {name.replace('_', ' ')} is {value!r:.60}")
 
 
 def load_images(config: RunConfig, split: str, *, strict: bool = False, bar: Bar = no_bar) -> ImageSet:

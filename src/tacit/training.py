@@ -7,9 +7,11 @@ checkpoint holds all of these. The rate's schedule and the sampler are functions
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import os
+import re
 import signal
 import threading
 import time
@@ -29,16 +31,22 @@ from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor
 from torch.optim import Adam
 
-from .checkpoint import load_checkpoint, save_checkpoint, write_atomic, write_json
+from .checkpoint import checksum, load_checkpoint, save_checkpoint, write_atomic, write_json
 from .datasets import ImageSet
 from .distributed import check_shares, share, synchronise_batch_norm
 from .episode import Episode
 from .errors import Interrupted, JobFailed, TacitError
-from .evaluation import MOST_ITERATIONS, Accuracy, best_iterations, embed_used, episode_accuracies, summarise
-from .run import Learner, RunConfig, build_learner, load_model, load_start, read_config, seen_classes
+from .evaluation import MOST_ITERATIONS, Accuracy, NotFinite, best_iterations, embed_used, episode_accuracies, summarise
+from .run import Learner, RunConfig, build_learner, check_state, load_model, load_start, read_config, seen_classes
 from .sampling import EpisodeSampler, LabelledSplit, split_labelled
 
 LOCK = ".lock"
+METRICS = "metrics.jsonl"
+# What a kill leaves of a file before it is renamed: the name of one of ours, and eight characters of mkstemp.
+_PART = re.compile(
+    r"\.((config|classes|cell|best|last|[\w.-]+-[0-9a-f]{8})\.json|labelled\.npz|metrics\.jsonl(\.damaged(-\d+)?)?|"
+    r"(best|last)-[0-9a-f]{12}\.safetensors)\.[a-z0-9_]{8}\.part"
+)
 SAVE_SECONDS = 60.0  # a checkpoint at least this often, beside those at validation
 
 
@@ -131,7 +139,8 @@ def train(
             accuracy = None
             due = progress.episode // config.validate_every > before // config.validate_every
             if writes and (due or progress.episode == config.episodes):
-                accuracy = validate(learner, validation_images, validation_sampler, config.validation_episodes)
+                with _divergence(before):
+                    accuracy = validate(learner, validation_images, validation_sampler, config.validation_episodes)
                 _record(config, folder, learner, optimizers, progress, accuracy)
                 saved = time.monotonic()
             elif writes and time.monotonic() - saved > SAVE_SECONDS:
@@ -237,7 +246,7 @@ def _record(
         save_checkpoint(folder / "checkpoint", "best", _weights(learner), asdict(progress))
     progress.loss_sum, progress.loss_steps = 0.0, 0
     # Metrics before the checkpoint: if the plug is pulled between the two, resuming drops the line and writes it again.
-    with (folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
+    with (folder / METRICS).open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
         file.flush()
         os.fsync(file.fileno())
@@ -267,10 +276,20 @@ def _seen_by_start(config: RunConfig, folder: Path) -> dict[str, list[str]]:
     """The classes that the start of a run had seen: the accuracy on them would mean nothing either."""
     if config.start_weights is None:
         return {}
-    known = seen_classes(folder)  # the start itself may have moved since
-    if "start" not in known and config.start is not None:
-        known["start"] = sorted({name for names in seen_classes(Path(config.start)).values() for name in names})
-    return {"start": known.get("start", [])}
+    known = seen_classes(folder) if (folder / "classes.json").exists() else {}  # the start itself may have moved since
+    if "start" not in known:
+        start = Path(config.start or "")
+        if (folder / "checkpoint" / "last.json").exists() and not _is_start(config, start):
+            raise TacitError(
+                f"nobody knows what classes the start of {folder} has seen: its classes.json does not say, and {start} "
+                "is not the run that it started from; put one of them back"
+            )
+        known["start"] = sorted({name for names in seen_classes(start).values() for name in names})
+    return {"start": known["start"]}
+
+
+def _is_start(config: RunConfig, run: Path) -> bool:
+    return (run / "checkpoint" / "best.json").is_file() and checksum(run / "checkpoint", "best") == config.start_weights
 
 
 def _restore(config: RunConfig, folder: Path, learner: Learner, optimizers: Optimizers) -> Progress:
@@ -279,22 +298,37 @@ def _restore(config: RunConfig, folder: Path, learner: Learner, optimizers: Opti
         load_start(learner, config)
         return Progress()
     tensors, state = load_checkpoint(folder / "checkpoint", "last")
+    check_state(state, folder)
     load_model(learner, tensors, folder)
-    for prefix, optimizer in _prefixes(optimizers):
-        content = optimizer.state_dict()
-        for index, parameter in enumerate(optimizer.param_groups[0]["params"]):
-            entries = {k.rsplit(".", 1)[1]: v for k, v in tensors.items() if k.startswith(f"{prefix}.{index}.")}
-            # In the memory layout of the parameter, as Adam made them: the same numbers summed in the same order.
-            content["state"][index] = {
-                key: torch.empty_like(parameter).copy_(value) if value.shape == parameter.shape else value
-                for key, value in entries.items()
-            }
-        optimizer.load_state_dict(content)
-    torch.set_rng_state(tensors["random.cpu"])
     try:
+        for prefix, optimizer in _prefixes(optimizers):
+            _restore_optimizer(prefix, optimizer, tensors)
+        torch.set_rng_state(tensors["random.cpu"])
         return Progress(**state)
-    except TypeError as error:
-        raise TacitError(f"the checkpoint in {folder} has a state that is not of this program") from error
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise TacitError(
+            f"training cannot go on from the checkpoint 'last' in {folder}, whose optimiser or random state is "
+            "damaged: remove the folder 'checkpoint' to start anew"
+        ) from error
+
+
+def _restore_optimizer(prefix: str, optimizer: Any, tensors: dict[str, Tensor]) -> None:
+    """Give an optimiser its state back; a ValueError or RuntimeError if it is none."""
+    content = optimizer.state_dict()
+    for index, parameter in enumerate(optimizer.param_groups[0]["params"]):
+        entries = {k.rsplit(".", 1)[1]: v for k, v in tensors.items() if k.startswith(f"{prefix}.{index}.")}
+        if entries and entries.keys() != {"step", "exp_avg", "exp_avg_sq"}:
+            raise ValueError(f"the optimiser has {sorted(entries)}")
+        if not all(value.isfinite().all() for value in entries.values()):
+            raise ValueError("the optimiser has numbers that are not finite")
+        if entries and (entries["exp_avg_sq"] < 0).any():
+            raise ValueError("the optimiser has negative squares")
+        # In the memory layout of the parameter, as Adam made them: the same numbers summed in the same order.
+        content["state"][index] = {
+            key: value if key == "step" else torch.empty_like(parameter).copy_(value.reshape(parameter.shape))
+            for key, value in entries.items()
+        }
+    optimizer.load_state_dict(content)
 
 
 def _check_folder(config: RunConfig, folder: Path, resume: bool) -> None:
@@ -315,7 +349,9 @@ def _check_folder(config: RunConfig, folder: Path, resume: bool) -> None:
 
 def _is_ours(path: Path) -> bool:
     """The lock, or what a kill left of a file before it was renamed."""
-    return path.name == LOCK or (path.name.startswith(".") and path.suffix == ".part")
+    if path.is_symlink() or not path.is_file():
+        return False
+    return path.stat().st_size == 0 if path.name == LOCK else _PART.fullmatch(path.name) is not None
 
 
 @contextmanager
@@ -338,12 +374,16 @@ def _opened(fabric: Fabric, config: RunConfig, folder: Path, resume: bool) -> It
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Nobody else trains in this folder meanwhile; what a killed run left half-written is removed."""
+    """Nobody else trains in this folder meanwhile; what a killed run left half-written is removed, and nothing else."""
     folder.mkdir(parents=True, exist_ok=True)
+    if (folder / LOCK).is_symlink():
+        raise TacitError(f"{folder / LOCK} is a link, and the lock of a run is a file: remove the link")
     try:
         with FileLock(folder / LOCK, blocking=False):
-            for part in folder.rglob(".*.part"):
-                part.unlink(missing_ok=True)
+            for place in (folder, folder / "checkpoint", folder / "results"):
+                for part in place.iterdir() if place.is_dir() and not place.is_symlink() else ():
+                    if _PART.fullmatch(part.name) and _is_ours(part):
+                        part.unlink(missing_ok=True)
             yield
     except Timeout as error:
         raise TacitError(f"another process is training in {folder}: wait for it, or choose another --out") from error
@@ -358,18 +398,40 @@ def _store_split(folder: Path, **splits: tuple[LabelledSplit, ImageSet]) -> None
 
 
 def _trim_metrics(folder: Path, episode: int) -> None:
-    """Drop lines of episodes that will be trained again, and a line that was cut off."""
-    path = folder / "metrics.jsonl"
+    """Drop lines of episodes that will be trained again, and damaged ones, of which a copy of the file is kept.
+
+    A kill cuts off the last line, and resuming writes it again. A line that is damaged before it was another's doing:
+    it is lost to whoever reads the metrics, so a warning says where it is.
+    """
+    path = folder / METRICS
     if not path.exists():
         return
-    kept = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            if json.loads(line)["episode"] <= episode:
-                kept.append(line + "\n")
-        except (ValueError, KeyError, TypeError):
-            break
-    write_atomic(path, "".join(kept).encode())
+    content = path.read_bytes()
+    lines = [line for line in content.split(b"\n") if line.strip()]
+    episodes = [_episode_of(line) for line in lines]
+    kept = [
+        line + b"\n" for line, number in zip(lines, episodes, strict=True) if number is not None and number <= episode
+    ]
+    if None in episodes:
+        copies = (path.with_name(f"{METRICS}.damaged" + (f"-{count}" if count else "")) for count in itertools.count())
+        copy = next(copy for copy in copies if not os.path.lexists(copy))
+        write_atomic(copy, content)
+        if None in episodes[:-1]:
+            number = episodes.index(None) + 1
+            logging.getLogger(__name__).warning(
+                "line %d of %s is damaged and was left out; the file as it was is %s", number, path, copy.name
+            )
+    if b"".join(kept) != content:
+        write_atomic(path, b"".join(kept))
+
+
+def _episode_of(line: bytes) -> int | None:
+    """The episode that a line of metrics is of; None for a damaged line."""
+    try:
+        episode = json.loads(line.decode("utf-8"))["episode"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return episode if isinstance(episode, int) and not isinstance(episode, bool) else None
 
 
 @contextmanager
@@ -377,7 +439,7 @@ def _divergence(episode: int) -> Iterator[None]:
     """Numbers that run away end in one sentence, wherever they are noticed first."""
     try:
         yield
-    except (torch.linalg.LinAlgError, FloatingPointError) as error:  # type: ignore[attr-defined]
+    except (torch.linalg.LinAlgError, FloatingPointError, NotFinite) as error:  # type: ignore[attr-defined]
         raise JobFailed(f"training diverged after {episode} episodes: start anew, lower --learning-rate") from error
 
 
