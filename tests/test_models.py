@@ -183,6 +183,79 @@ def test_export_refuses(run, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        ({"mean": 934.0}, "a mean of 934.0"),
+        ({"mean": -1}, "a mean of -1"),
+        ({"mean": "52"}, "a mean of '52'"),
+        ({"interval": -0.5}, "an interval of -0.5"),
+        ({"n": 0}, "a n of 0"),
+        ({"iterations": 1.5}, "an iterations of 1.5"),
+        ({"protocol": {}}, "a protocol of {}"),
+        ({"trained": 7}, "a trained of 7"),
+        ({"title": ["TAC"]}, "a title of"),
+    ],
+)
+def test_results_that_nobody_can_have_measured_are_not_exported(run, tmp_path, change, wrong):
+    damaged = tmp_path / "damaged"
+    shutil.copytree(run, damaged)
+    path = damaged / "results" / "tac-glyphs-600.json"
+    write_json(path, {**json.loads(path.read_text()), **change})
+    with pytest.raises(TacitError, match="remove it to evaluate again") as error:
+        export_run(damaged, tmp_path / "new")
+    assert wrong in str(error.value)
+    assert str(path) in str(error.value)
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"measured": [{"mean": 934.0}]}, {"measured": 7}, {"measured": [7]}, {"about": 7}, {"licence": ["x"]},
+        {"measured": "934"},
+    ],
+)  # fmt: skip
+def test_facts_that_cannot_be_right_are_not_exported_again(run, tmp_path, change):
+    export_run(run, tmp_path / "model")
+    path = tmp_path / "model" / "model.json"
+    write_json(path, {**json.loads(path.read_text()), **change})
+    with pytest.raises(TacitError, match=r"model.json is damaged"):
+        export_run(tmp_path / "model", tmp_path / "new")
+    path.write_text("[" * 100_000)
+    with pytest.raises(TacitError, match=r"model.json is not valid JSON: the file is damaged"):
+        export_run(tmp_path / "model", tmp_path / "new")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no symbolic links by default")
+def test_export_follows_no_link(run, tmp_path):
+    """Neither a link to an empty folder, nor one to nothing, is taken for a folder to make."""
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "empty")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nothing")
+    for name in ("link", "dangling"):
+        with pytest.raises(TacitError, match="is a link: choose another --out"):
+            export_run(run, tmp_path / name)
+        assert (tmp_path / name).is_symlink()
+    assert not any((tmp_path / "empty").iterdir())
+
+
+def test_export_replaces_nothing_that_came_meanwhile(run, tmp_path, monkeypatch):
+    """A folder that somebody fills between the check and the end stays as it is."""
+    out = tmp_path / "model"
+    real = Path.rename
+
+    def late(path: Path, target: Path) -> Path:
+        out.mkdir()
+        (out / "thesis.txt").write_text("mine")
+        return real(path, target)
+
+    monkeypatch.setattr(Path, "rename", late)
+    with pytest.raises(OSError):  # which one depends on the system
+        export_run(run, out)
+    assert snapshot(tmp_path) == {str(Path("model", "thesis.txt")): b"mine"}
+
+
 def test_export_command(run, tmp_path):
     done = tacit("export", run, "--out", tmp_path / "model", "--json")
     assert done.returncode == 0, done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import os
 import shutil
@@ -23,7 +24,8 @@ from tacit.cli import app
 from tacit.datasets import load_dataset
 from tacit.errors import JobFailed
 from tacit.evaluation import Protocol
-from tacit.experiments.cell import Cell, Measurement, Outcome
+from tacit.experiments import grid
+from tacit.experiments.cell import Cell, Measurement, Outcome, finished, worked
 from tacit.experiments.grid import RETRIES, run_grid
 from tacit.run import RunConfig
 from tacit.sampling import EpisodeSpec
@@ -242,6 +244,158 @@ def test_bad_grids(cells, tmp_path, name, options, sentence):
     assert not (tmp_path / "grid").exists()
 
 
+# --- folders that were damaged or removed between runs, or meanwhile
+
+
+@pytest.fixture
+def one(reference, cells, tmp_path) -> tuple[Cell, Path]:
+    """A finished cell in a grid of its own."""
+    shutil.copytree(reference / cells[0].name, tmp_path / "grid" / cells[0].name)
+    return cells[0], tmp_path / "grid"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"mean": 934.0}, {"mean": -1.0}, {"mean": "50"}, {"mean": None}, {"interval": -0.1}, {"interval": "0.1"},
+        {"n": 0}, {"n": 2.5}, {"n": True}, {"split_interval": -1}, {"by_iteration": []}, {"by_iteration": [101]},
+        {"by_iteration": 7}, {"intervals": [-1]}, {"trained": None}, {"trained": {"episodes": 1, "val_accuracy": 200}},
+    ],
+)  # fmt: skip
+def test_results_that_nobody_can_have_measured_are_refused(one, change):
+    cell, folder = one
+    path = folder / cell.name / "cell.json"
+    content = json.loads(path.read_text())
+    content["measured"][0]["result"] |= change
+    path.write_text(json.dumps(content))
+    with pytest.raises(TacitError, match="remove it to evaluate the run again") as error:
+        run_grid([cell], folder, device="cpu")
+    assert str(path) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "{}", '{"measured": 7}', '{"measured": [7]}', '{"measured": [{"asked": {}, "result": NaN}]}',
+             "[" * 100_000, '{"measured": [{"asked": {}, "result": {"mean": 50}}]}'],
+)  # fmt: skip
+def test_a_result_file_that_is_none_is_one_sentence(one, text):
+    cell, folder = one
+    (folder / cell.name / "cell.json").write_text(text)
+    with pytest.raises(TacitError, match=r"damaged|not the result of a cell"):
+        finished(cell, folder)
+
+
+@pytest.mark.parametrize("seconds", [None, "1", -1.0, True])
+def test_the_time_that_a_cell_took_is_a_number(one, seconds):
+    cell, folder = one
+    path = folder / cell.name / "cell.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "wall_seconds": seconds}))
+    with pytest.raises(TacitError, match="remove it to evaluate the run again"):
+        worked(folder / cell.name)
+
+
+def test_a_removed_cell_is_done_again(reference, one, cells):
+    cell, folder = one
+    for gone in ("", "cell.json"):
+        path = folder / cell.name / gone
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        (outcome,) = run_grid([cell], folder, device="cpu")
+        assert outcome.results and not outcome.skipped
+        assert numbers(folder, [cell]) == numbers(reference, [cell])
+
+
+@pytest.mark.parametrize(
+    ("gone", "sentence"),
+    [
+        (["checkpoint/best.json", "cell.json"], "has no weights"),
+        (["config.json", "cell.json"], "exists and is not a run folder"),
+        (["classes.json", "labelled.npz", "cell.json"], None),  # training writes them again
+    ],
+)
+def test_a_cell_of_which_something_was_removed(one, gone, sentence):
+    cell, folder = one
+    for name in gone:
+        (folder / cell.name / name).unlink()
+    (outcome,) = run_grid([cell], folder, device="cpu")
+    assert outcome.traceback is None
+    assert outcome.results if sentence is None else sentence in outcome.reason
+
+
+def test_a_file_where_a_cell_should_be(cells, tmp_path):
+    (tmp_path / cells[0].name).write_text("mine")
+    (outcome,) = run_grid(cells[:1], tmp_path, device="cpu")
+    assert "exists and is not a run folder" in outcome.reason
+    assert outcome.traceback is None
+    assert (tmp_path / cells[0].name).read_text() == "mine"
+
+
+@pytest.mark.parametrize("moment", ["training", "measuring", "measured"])
+def test_a_cell_that_is_removed_while_it_runs_is_one_sentence_or_done(cells, tmp_path, monkeypatch, moment):
+    cell = replace(cells[0], config=replace(cells[0].config, episodes=4, validate_every=2))
+    run, session = tmp_path / cell.name, tmp_path / ".running-test"
+    session.mkdir()
+    train, evaluate_run = grid.train, grid.evaluate_run
+
+    def training(*arguments, observe, **options):
+        def remove(progress, _):
+            if moment == "training" and progress.episode == 1:
+                shutil.rmtree(run)
+
+        return train(*arguments, observe=remove, **options)
+
+    def measuring(*arguments, **options):
+        if moment == "measuring":
+            shutil.rmtree(run)
+        found = evaluate_run(*arguments, **options)
+        if moment == "measured":
+            shutil.rmtree(run)
+        return found
+
+    monkeypatch.setattr(grid, "train", training)
+    monkeypatch.setattr(grid, "evaluate_run", measuring)
+    outcome = grid._end_of(cell, tmp_path, session, 1, "cpu")
+    assert outcome.traceback is None, outcome.traceback
+    assert outcome.results or "\n" not in outcome.reason
+
+
+def test_the_result_of_a_cell_does_not_hang_on_its_file(one, tmp_path, monkeypatch):
+    """What was measured is known, whatever becomes of the file that it was written to."""
+    cell, folder = one
+    (folder / cell.name / "cell.json").unlink()
+    monkeypatch.setattr(grid, "write_measured", lambda *_: None)
+    (folder / ".running-test").mkdir()
+    outcome = grid._end_of(cell, folder, folder / ".running-test", 1, "cpu")
+    assert outcome.results and outcome.traceback is None
+
+
+def test_a_full_disk_is_one_sentence(one, monkeypatch):
+    cell, folder = one
+    (folder / cell.name / "cell.json").unlink()
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device", "cell.json")
+
+    monkeypatch.setattr(grid, "write_measured", full)
+    (folder / ".running-test").mkdir()
+    outcome = grid._end_of(cell, folder, folder / ".running-test", 1, "cpu")
+    assert outcome.reason == "No space left on device: cell.json"
+    assert outcome.traceback is None
+
+
+def test_what_a_killed_grid_left_is_no_obstacle(one, cells):
+    """Its session stays, for nobody can tell whether its machine is still at it; it hinders nothing."""
+    cell, folder = one
+    left = folder / ".running-abcdefgh"
+    left.mkdir()
+    for name in ("stop", f"{cell.name}.taken", f"{cell.name}.ended"):
+        (left / name).touch()
+    (folder / cell.name / "cell.json").unlink()
+    (outcome,) = run_grid([cell], folder, device="cpu")
+    assert outcome.results
+    assert {path.name for path in folder.glob(".running-*")} == {left.name}
+    assert len(list(left.iterdir())) == 3
+
+
 def test_without_ray_the_message_says_how_to_get_it(cells, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(TacitError, match=r"pip install tacit\[ray\]"):
@@ -358,8 +512,8 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(photos, tmp_path):
     assert not litter(stopped)
     states = [json.loads((stopped / name / "checkpoint" / "last.json").read_text())["state"] for name in names]
     assert all(0 < state["episode"] < 600 for state in states), "saved where it was"
-    for grid in grids:
-        tacit(*grid)
+    for command in grids:
+        tacit(*command)
     for name in names:
         heads = [json.loads((folder / name / "checkpoint" / "last.json").read_text()) for folder in (stopped, straight)]
         assert heads[0]["sha256"] == heads[1]["sha256"]

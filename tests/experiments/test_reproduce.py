@@ -114,6 +114,14 @@ class Page(HTMLParser):
             self.tables[-1][-1].append((self.rank, data))
 
 
+def test_a_folder_with_other_things_in_it_is_left_alone(setting, tmp_path):
+    for name in ("report.html", "table1.csv"):
+        (tmp_path / name).write_text("mine")
+    with pytest.raises(TacitError, match="exists and is not from a reproduction: choose another --out"):
+        reproduce(("table1",), setting, tmp_path, command="tacit reproduce table1", device="cpu")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"report.html": "mine", "table1.csv": "mine"}
+
+
 # --- tables
 
 

@@ -2,7 +2,8 @@
 
 A cell (:mod:`.cell`) is plain data, and all that it leaves behind is in files: its run folder, which training can
 resume, and ``cell.json``. So a worker may die at any moment. What is finished is on disk and is skipped; the rest is
-handed out again, and a half-trained run goes on to the weights that it would have had.
+handed out again, and a half-trained run goes on to the weights that it would have had. A cell whose folder was removed
+is done again. A grid that was killed leaves its folder ``.running-*``, of which the next one takes no notice.
 """
 
 from __future__ import annotations
@@ -205,7 +206,7 @@ def _watched(session: Path, end: Report) -> Iterator[set[str]]:
     def collect() -> None:
         for path in sorted(session.glob("*.ended")):
             outcome = Outcome(**read_json(path))
-            path.unlink()
+            path.unlink(missing_ok=True)
             ended.add(outcome.name)
             end(outcome)
 
@@ -304,7 +305,7 @@ def _work(cells: list[Cell], folder: Path, session: Path, threads: int, device: 
             outcome = _end_of(cell, folder, session, threads, device)
         except FileExistsError:
             continue
-        except (Interrupted, KeyboardInterrupt):
+        except (Interrupted, KeyboardInterrupt, FileNotFoundError):  # the last one: the session's folder was removed
             return
         write_json(session / f"{cell.name}.ended", asdict(outcome))
 
@@ -321,6 +322,9 @@ def _end_of(cell: Cell, folder: Path, session: Path, threads: int, device: str) 
         raise
     except TacitError as error:
         return Outcome(cell.name, reason=str(error))
+    except OSError as error:  # a full disk, or a folder that was removed meanwhile
+        where = f": {error.filename}" if error.filename else ""
+        return Outcome(cell.name, reason=f"{error.strerror or error}{where}")
     except Exception as error:
         lines = str(error).strip().splitlines()
         reason = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
@@ -349,9 +353,7 @@ def _train_and_evaluate(cell: Cell, run: Path, session: Path, threads: int, devi
             )  # fmt: skip
             seconds = before + time.perf_counter() - started
             write_measured(run, cell, known, threads, round(seconds, 3))
-    results = finished(cell, run.parent)
-    assert results is not None
-    return results
+    return [known[wanted.key()] for wanted in cell.measurements]
 
 
 def _request_stop() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from ..checkpoint import write_atomic, write_json
 from ..datasets import ImageSet, load_dataset
 from ..datasets.base import Bar
-from ..errors import JobFailed
+from ..errors import JobFailed, TacitError
 from ..evaluation import MOST_ITERATIONS
 from ..progress import grid_bar, progress_bar
 from . import figures
@@ -39,6 +39,9 @@ def reproduce(whats: Sequence[str], setting: Setting, out: Path, *, command: str
     Returns:
         What was measured, as in ``report.json``; ``failed`` names cells without a result.
     """
+    ours = (out / RUNS).is_dir() or (out / "report.json").is_file()
+    if out.exists() and (not out.is_dir() or any(out.iterdir())) and not ours:
+        raise TacitError(f"{out} exists and is not from a reproduction: choose another --out")
     plan, planned = _planned(whats, setting)
     if setting.pretraining:  # only once it is known that the rest can be planned
         setting = _pretrained(setting, out, grid)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..checkpoint import read_json
+from ..checkpoint import read_object
 from ..errors import TacitError
 
 FACTS, CARD = "model.json", "CARD.md"
@@ -43,7 +43,7 @@ def is_shipped(folder: Path) -> bool:
 
 def model_facts(folder: Path) -> dict[str, Any]:
     """What ``model.json`` says: name, method, data, budget and all that was measured with these weights."""
-    return dict(read_json(folder / FACTS))
+    return read_object(folder / FACTS)
 
 
 __all__ = ["CARD", "FACTS", "is_shipped", "model_facts", "model_folder", "models"]

@@ -14,7 +14,7 @@ from typing import Any
 from ..checkpoint import read_json, save_checkpoint, write_atomic, write_json
 from ..datasets import dataset_spec
 from ..errors import TacitError
-from ..experiments.cell import format_accuracy, measured
+from ..experiments.cell import format_accuracy, measured, unsound
 from ..methods import Method
 from ..run import RunConfig, load_run, seen_classes
 from . import CARD, FACTS, model_facts
@@ -44,6 +44,8 @@ def export_run(
     name = out.resolve().name if name is None else name
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
         raise TacitError(f"a model's name is of letters, digits, '-', '_' and '.', got '{name}': choose with --name")
+    if out.is_symlink():
+        raise TacitError(f"{out} is a link: choose another --out")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise TacitError(f"{out} exists and is not empty: choose another --out")
     config, learner, state = load_run(run)
@@ -52,7 +54,7 @@ def export_run(
         f"model.{key}": value.float() if value.is_floating_point() else value
         for key, value in learner.state_dict().items()
     }
-    known = model_facts(run) if (run / FACTS).exists() else {}  # it was exported before
+    known = _known(run) if (run / FACTS).exists() else {}  # it was exported before
     classes = seen_classes(run)
     facts: dict[str, Any] = {
         "name": name,
@@ -75,15 +77,26 @@ def export_run(
         made = part / "model"  # mkdtemp's folder is private; this one is as any other
         save_checkpoint(made / "checkpoint", "best", tensors, state)
         write_json(made / "config.json", config.to_json())
-        if classes:
-            write_json(made / "classes.json", classes)
+        write_json(made / "classes.json", classes)
         write_json(made / FACTS, facts)
         write_atomic(made / CARD, card(config, facts, {split: len(names) for split, names in classes.items()}).encode())
         if out.exists():
-            out.rmdir()
+            out.rmdir()  # only ever an empty folder
         made.rename(out)
     finally:
         shutil.rmtree(part, ignore_errors=True)
+    return facts
+
+
+def _known(run: Path) -> dict[str, Any]:
+    """What the ``model.json`` of a model says that is taken over."""
+    facts = model_facts(run)
+    for name, kind in {"about": str, "licence": str, "measured": list}.items():
+        if name in facts and not isinstance(facts[name], kind):
+            raise TacitError(f"{run / FACTS} is damaged: its {name} is {facts[name]!r:.60}; export the run again")
+    for result in facts.get("measured", []):
+        if wrong := unsound(result, _KEPT):
+            raise TacitError(f"{run / FACTS} is damaged, it has {wrong}: export the run again")
     return facts
 
 
@@ -202,7 +215,15 @@ def _measured(run: Path, config: RunConfig, state: dict[str, Any], known: list[d
     """
     found: dict[str, dict[str, Any]] = {}
     ours = (state["episode"], state["best"])
-    results = [*(read_json(path) for path in sorted((run / "results").glob("*.json"))), *measured(run).values()]
+    results = []
+    for path in sorted((run / "results").glob("*.json")):
+        result = read_json(path)
+        if wrong := unsound(result, (*_KEPT, "trained")):
+            raise TacitError(
+                f"{run} has results that are not of 'tacit evaluate': {path} has {wrong}; remove it to evaluate again"
+            )
+        results.append(result)
+    results += measured(run).values()
     try:
         fresh = [r for r in results if (r["trained"]["episodes"], r["trained"]["val_accuracy"]) == ours]
         for result in [*known, *fresh]:
