@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tacit import evaluation
+from tacit import cli, evaluation
 from tacit.checkpoint import load_checkpoint
+from tacit.cli import main
 from tacit.experiments import demo
 from tacit.methods import METHODS
 
@@ -421,3 +422,44 @@ def test_bench(kind, tmp_path):
         assert all(row["off by"] < 1e-5 for row in result["rows"])
     refused = tacit("bench", "everything")
     assert (refused.returncode, refused.stderr.count("choose one of eval, train, project, label")) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["train", "--method", "pn", "--out", "{folder}/a\0b"],
+        ["train", "--method", "p\0n", "--out", "{folder}/run"],
+        ["train", "--method", "pn", "--out", "{folder}/run", "--dataset", "folder", "--data", "{folder}/a\0b"],
+        ["export", "tac-glyphs", "--out", "{folder}/a\0b"],
+        ["export", "tac-glyphs", "--out", "{folder}/model", "--name", "a\0b"],
+        ["evaluate", "{folder}/a\0b"],
+        ["grid", "--method", "pn", "--out", "{folder}/a\0b"],
+        ["head", "train", "--embedder", "conv4:{folder}/a\0b", "--dataset", "glyphs", "--out", "{folder}/head"],
+    ],
+)
+def test_a_nul_character_in_a_name_is_bad_input(arguments, tmp_path, monkeypatch, capsys):
+    """No shell can pass one on, but a program that calls ours, or a file that it reads, can."""
+    monkeypatch.setattr(sys, "argv", ["tacit", *(argument.format(folder=tmp_path) for argument in arguments)])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 2
+    assert capsys.readouterr().err
+    assert not any(tmp_path.iterdir())
+
+
+def test_what_python_says_of_a_nul_character_is_one_sentence(monkeypatch, capsys):
+    monkeypatch.setattr(cli, "app", lambda: Path("a\0b").read_text())
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 2
+    error = capsys.readouterr().err
+    assert error == "tacit: a name or a path holds a NUL character, which no file has in its name: remove it\n"
+
+
+def test_other_bugs_keep_their_traceback(monkeypatch):
+    def broken():
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(cli, "app", broken)
+    with pytest.raises(ValueError, match="a bug"):
+        main()

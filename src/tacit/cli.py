@@ -372,6 +372,11 @@ def main() -> None:
     except Interrupted as stop:
         _say(str(stop))
         sys.exit(130)
+    except ValueError as error:  # Python's own, of a name in an option or a file that is no name anywhere
+        if "embedded null" not in str(error):
+            raise
+        _say("a name or a path holds a NUL character, which no file has in its name: remove it")
+        sys.exit(2)
     except OSError as error:  # a full disk, a folder that may not be written
         _say(f"{error.strerror or error}: {error.filename}" if error.filename else str(error))
         sys.exit(2 if isinstance(error, PermissionError | FileExistsError | NotADirectoryError) else 1)
@@ -385,6 +390,6 @@ def _say(sentence: str) -> None:
 
 
 def _whole_number(text: str, option: str) -> int:
-    if not text.isdecimal():
-        raise TacitError(f"{option} takes a whole number or auto, got '{text}'")
+    if not text.isdecimal() or len(text) > 9:
+        raise TacitError(f"{option} takes a whole number or auto, got '{text:.40}'")
     return int(text)
