@@ -39,22 +39,24 @@ def bench(
     Example: `tacit bench label --points 1000000`
     """
     from .bench import BENCHES, draw
-    from .checkpoint import write_atomic, write_json
+    from .publish import check_free, publish
 
     if kind not in KINDS:
         raise TacitError(f"unknown benchmark '{kind}': choose one of {', '.join(KINDS)}")
     if points is not None and kind not in SIZED:
         raise TacitError("--points is for 'tacit bench label' and 'tacit bench fit'")
+    check_free(out, (f"{kind}.json", f"{kind}.png"))
     if kind not in SIZED:
         keep_memory()
     extra = {"points": points} if kind in SIZED else {}
     with messages.status(f"measuring {kind} ..."):
         result = BENCHES[kind](repeats, curves=curves, **extra)
-    write_json(out / f"{kind}.json", result.to_json())
+    files = {f"{kind}.json": (json.dumps(result.to_json(), indent=2) + "\n").encode()}
     if result.curves:
         picture = BytesIO()
         draw(result.curves, result.title).savefig(picture, format="png", dpi=130)
-        write_atomic(out / f"{kind}.png", picture.getvalue())
+        files[f"{kind}.png"] = picture.getvalue()
+    publish(out, files)
     if as_json:
         typer.echo(json.dumps(result.to_json(), indent=2))
         return

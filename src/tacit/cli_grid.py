@@ -42,6 +42,7 @@ from .cli_options import (
 )
 from .errors import JobFailed, TacitError
 from .progress import grid_bar, progress_bar
+from .publish import check_free, publish
 
 if TYPE_CHECKING:
     from .experiments.cell import Cell, Outcome
@@ -57,6 +58,7 @@ RayAddress = Annotated[
         "--data must be on a file system that all its machines share, and tacit installed on each."
     ),
 ]
+GRID_FILES = ("grid.csv", "grid.json")
 COLUMNS = (
     "cell", "method", "shots", "distractors", "seed", "mean", "interval", "split_interval", "iterations", "n",
     "val_accuracy", "error",
@@ -121,6 +123,7 @@ def grid(
     from .run import RunConfig, training_spec
 
     check_device(device)
+    check_free(out, GRID_FILES)
     if distractors not in DISTRACTORS:
         raise TacitError(f"--distractors takes {', '.join(DISTRACTORS)}, got '{distractors}'")
     options = _method_options({method: method_options(method) for method in methods}, settings or [])
@@ -193,8 +196,6 @@ def _method_options(known: dict[str, dict[str, Any]], settings: list[str]) -> di
 
 def _write(out: Path, keys: list[dict[str, Any]], outcomes: list[Outcome]) -> dict[str, Any]:
     """``grid.json`` and ``grid.csv``, which are rewritten as a whole by each command."""
-    from .checkpoint import write_atomic, write_json
-
     entries, lines = [], []
     for key, outcome in zip(keys, outcomes, strict=True):
         result = outcome.results[0] if outcome.results else None
@@ -209,8 +210,8 @@ def _write(out: Path, keys: list[dict[str, Any]], outcomes: list[Outcome]) -> di
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
     writer.writerows(lines)
-    write_atomic(out / "grid.csv", text.getvalue().encode())
-    write_json(out / "grid.json", content)
+    numbers = json.dumps(content, indent=2) + "\n"
+    publish(out, {GRID_FILES[0]: text.getvalue().encode("utf-8", "backslashreplace"), GRID_FILES[1]: numbers.encode()})
     return content
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -157,12 +158,14 @@ def head_train(
 
     Example: `tacit head train --embedder conv4:runs/photos --data photos.zip --out photos.safetensors`
     """
-    from .heads import SUFFIX
+    from .heads import SUFFIX, is_head
     from .heads.data import head_for
 
     check_device(device)
     if out.suffix != SUFFIX:
         raise TacitError(f"a head is a file of kind {SUFFIX}, got {out}")
+    if os.path.lexists(out) and not is_head(out):
+        raise TacitError(f"{out} exists and is not a head: choose another --out")
     options = read_data_options(dataset, data_options, None)
     with progress_bar() as bar:
         found = head_for(

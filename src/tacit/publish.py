@@ -18,7 +18,7 @@ import secrets
 import shutil
 import stat
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -146,11 +146,20 @@ def publishing(out: Path) -> Iterator[Path]:
             _tidy(out, manifest)
 
 
+def publish(out: Path, files: Mapping[str, bytes]) -> None:
+    """Put files of these names and contents into ``out``."""
+    with publishing(out) as stage:
+        for name, content in files.items():
+            (stage / name).write_bytes(content)
+
+
 def _put_in_place(out: Path, manifest: _Manifest) -> None:
     stage = out / str(manifest.stage)
     entries = sorted(stage.iterdir())
     files, folders = ([path.name for path in entries if path.is_dir() is wanted] for wanted in (False, True))
     new = {path.relative_to(stage).as_posix(): [_describe(path)] for path in _leaves(stage)}
+    for path in _leaves(stage):
+        _flush(path)
     check_free(out, files, folders)
     former = manifest.files
     manifest.files = {name: [*former.get(name, []), *new.get(name, [])] for name in {**former, **new}}
@@ -248,6 +257,12 @@ def _describe(path: Path) -> str:
         while block := file.read(_BLOCK):
             digest.update(block)
     return digest.hexdigest()
+
+
+def _flush(path: Path) -> None:
+    if not path.is_symlink():
+        with path.open("rb+") as file:
+            os.fsync(file.fileno())
 
 
 def _head(path: Path) -> bytes:

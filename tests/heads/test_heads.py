@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from safetensors.torch import save_file as save_tensors
 
 from tacit import Head, TACClassifier, TacitError, train_head
 from tacit import functional as F
-from tacit.cli import app
+from tacit.cli import app, main
 from tacit.heads import load_head
 from tacit.heads.train import whitening
 
@@ -276,3 +277,13 @@ def test_the_command(tmp_path, capsys):
         assert line in out
     found = load_head(tmp_path / "glyphs.safetensors")
     assert found.features == 64 and found.facts["dataset"] == "glyphs"
+
+
+def test_a_file_that_is_no_head_is_not_replaced(tmp_path, monkeypatch, capsys):
+    out = tmp_path / "mine.safetensors"
+    out.write_bytes(b"mine")
+    monkeypatch.setattr(sys, "argv", ["tacit", "head", "train", "--data", str(tmp_path), "--out", str(out)])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 2 and "exists and is not a head" in capsys.readouterr().err
+    assert out.read_bytes() == b"mine"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -11,7 +12,6 @@ from typing import Any
 from rich.console import Console
 from rich.table import Column, Table
 
-from ..checkpoint import write_json
 from ..datasets import ImageSet, dataset_spec, load_dataset
 from ..errors import TacitError
 from ..evaluation import MOST_ITERATIONS, Accuracy, Protocol, choose_iterations, embed, evaluate
@@ -19,12 +19,13 @@ from ..machine import compute_device
 from ..methods import METHODS
 from ..models import model_folder
 from ..progress import messages, progress_bar, training_bar
+from ..publish import check_free, publish
 from ..run import RunConfig, check_unseen, load_run, training_spec
 from ..sampling import EpisodeSpec
 from ..training import train
 from . import figures
 from .curves import first_episode
-from .report import Entry, Report, provenance, ranks
+from .report import PAGE, TEXT, Entry, Report, provenance, ranks
 
 DATASET = "glyphs"
 EPISODES = 200  # per model: what fits into the tour, far from what a comparison needs
@@ -35,6 +36,7 @@ SETTINGS = {
     "with distractors": EpisodeSpec(ways=5, shots=1, queries=15, unlabelled=20, distractor_ways=5, distractors=20),
 }
 SPLITS, TEST_EPISODES = 2, 300
+NUMBERS = "demo.json"
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,8 @@ def run_demo(
     """
     started = time.perf_counter()
     tour = (*MODELS, *MORE_MODELS) if full else MODELS
-    ours = (out / "demo.json").exists() or any((out / model.method).is_dir() for model in tour)
+    check_free(out, (PAGE, TEXT, NUMBERS))
+    ours = (out / NUMBERS).exists() or any((out / model.method).is_dir() for model in tour)
     if out.exists() and (not out.is_dir() or any(out.iterdir())) and not ours:
         raise TacitError(f"{out} exists and is not from a demo: choose another --out")
     images = {split: load_dataset(DATASET, split) for split in ("train", "val", "test")}
@@ -117,7 +120,7 @@ def run_demo(
         f" over episodes; 'it.' is the number of refinements, chosen on validation classes. "
         f"{budget} The paper reports no figures for this data set."
     )
-    report = Report("tacit demo: 5-way 1-shot on glyphs", out)
+    report = Report("tacit demo: 5-way 1-shot on glyphs")
     report.section("Accuracy (%)")
     report.table(["method", *SETTINGS, "trained as"], _table(rows, notes))
     report.paragraph(caption)
@@ -141,7 +144,7 @@ def run_demo(
             {"seed": str(seed), "data": f"{DATASET}, fingerprint {images['test'].fingerprint()} (test)"},
         )
     )
-    page = report.write()
+    page = out / PAGE
     seconds = time.perf_counter() - started
     result = {
         "dataset": DATASET,
@@ -152,7 +155,8 @@ def run_demo(
         "report": str(page),
         "wall_seconds": round(seconds, 1),
     }
-    write_json(out / "demo.json", result)
+    report.attach(NUMBERS, (json.dumps(result, indent=2) + "\n").encode())
+    publish(out, report.files())
     messages.print(f"Took {seconds:.0f} s. Report: {page}", highlight=False)
     return result
 

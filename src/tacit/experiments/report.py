@@ -21,7 +21,6 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from .. import __version__
-from ..checkpoint import write_atomic
 from ..terminal import printable
 from .figures import Row, literal
 
@@ -53,6 +52,7 @@ FORMULA = (
     "\uff20",
     "'",
 )  # how a spreadsheet's begin
+PAGE, TEXT = "report.html", "report.md"
 MOST_LINES = 40  # of a table or list, from which on it scrolls
 # What Markdown would take for markup: anywhere, at the edge of a word, at the start of a line.
 _MARKUP = re.compile(r"[\\`*\[\]<|~$]|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])|(?<!\w)#|^>|^[-+=](?=[-=\s]|$)")
@@ -69,10 +69,11 @@ class Entry:
 
 
 class Report:
-    """Sections one after another, kept as HTML and as Markdown; pictures go to files as they are added."""
+    """Sections one after another, kept as HTML and as Markdown, and the files that belong to them."""
 
-    def __init__(self, title: str, folder: Path) -> None:
-        self.title, self.folder = title, folder
+    def __init__(self, title: str) -> None:
+        self.title = title
+        self._attached: dict[str, bytes] = {}
         self._html: list[str] = []
         self._markdown: list[str] = [f"# {_markdown(title)}"]
 
@@ -107,7 +108,7 @@ class Report:
             figure.savefig(png, format="png", dpi=130)
             figure.savefig(svg, format="svg", metadata={"Date": None})
         for kind, content in {"png": png.getvalue(), "svg": svg.getvalue(), "csv": csv_bytes(rows)}.items():
-            write_atomic(self.folder / f"{name}.{kind}", content)
+            self.attach(f"{name}.{kind}", content)
         source = base64.b64encode(png.getvalue()).decode()
         self._html.append(f'<img alt="{escape(description)}" src="data:image/png;base64,{source}">')
         self._markdown.append(f"![{_markdown(description)}]({name}.png)")
@@ -127,16 +128,20 @@ class Report:
         self._html.append(f'<dl class="facts{_tall(facts)}">' + "".join(entries) + "</dl>")
         self._markdown.append("\n".join(f"- {_markdown(name)}: {_markdown(value)}" for name, value in facts.items()))
 
-    def write(self) -> Path:
-        """``report.html`` and ``report.md``; gives the page."""
+    def attach(self, name: str, content: bytes) -> None:
+        """A file that belongs to the report and stands beside it."""
+        self._attached[name] = content
+
+    def files(self) -> dict[str, bytes]:
+        """``report.html``, ``report.md`` and what is attached to them, by name."""
         page = (
             f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(self.title)}</title>'
             f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head>'
             f"<body><h1>{escape(self.title)}</h1>\n" + "\n".join(self._html) + "</body></html>\n"
         )
-        write_atomic(self.folder / "report.html", page.encode())
-        write_atomic(self.folder / "report.md", ("\n\n".join(self._markdown) + "\n").encode())
-        return self.folder / "report.html"
+        text = "\n\n".join(self._markdown) + "\n"
+        return {PAGE: page.encode("utf-8", "backslashreplace"), TEXT: text.encode("utf-8", "backslashreplace"),
+                **self._attached}  # fmt: skip
 
 
 def escape(text: str) -> str:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..checkpoint import write_atomic, write_json
 from ..datasets import ImageSet, load_dataset
 from ..datasets.base import Bar
 from ..errors import JobFailed, TacitError
 from ..evaluation import MOST_ITERATIONS
 from ..progress import grid_bar, progress_bar
+from ..publish import check_free, publish
 from . import figures
 from .cell import format_accuracy, worked
 from .curves import entropy_rows, first_episode
@@ -20,9 +21,10 @@ from .figures import Row
 from .grid import run_grid
 from .paper import BUDGETS, PUBLISHED, START, TABLES, Column, System, TableSpec
 from .plan import Plan, Setting, Source, columns, plan_distractors, plan_iterations, plan_start, plan_table, plan_tac
-from .report import Entry, Report, csv_bytes, provenance, ranks
+from .report import PAGE, TEXT, Entry, Report, csv_bytes, provenance, ranks
 
 RUNS = "runs"  # folder of the trainings
+NUMBERS = "report.json"
 TSNE_UNLABELLED, TSNE_STEPS = 80, (1, 2, 3, 4)  # as in the paper's figure
 
 
@@ -42,6 +44,7 @@ def reproduce(whats: Sequence[str], setting: Setting, out: Path, *, command: str
     ours = (out / RUNS).is_dir() or (out / "report.json").is_file()
     if out.exists() and (not out.is_dir() or any(out.iterdir())) and not ours:
         raise TacitError(f"{out} exists and is not from a reproduction: choose another --out")
+    check_free(out, (PAGE, TEXT, NUMBERS))  # not after hours of training
     plan, planned = _planned(whats, setting)
     if setting.pretraining:  # only once it is known that the rest can be planned
         setting = _pretrained(setting, out, grid)
@@ -51,7 +54,7 @@ def reproduce(whats: Sequence[str], setting: Setting, out: Path, *, command: str
         outcomes = run_grid(cells, out / RUNS, report=lambda outcome: end(outcome.line(), outcome.skipped), **grid)
     failed = {outcome.name: outcome.reason for outcome in outcomes if outcome.results is None}
 
-    report = Report(f"{', '.join(whats)} on {setting.dataset}", out)
+    report = Report(f"{', '.join(whats)} on {setting.dataset}")
     content: dict[str, Any] = {"dataset": setting.dataset, "caption": setting.caption(), "failed": failed}
     with progress_bar() as bar:
         for what in whats:
@@ -71,8 +74,9 @@ def reproduce(whats: Sequence[str], setting: Setting, out: Path, *, command: str
         "trainings": f"{len(runs)}, {hours:.1f} hours of one worker in all",
     }
     report.facts(provenance(command, facts))
-    content["report"] = str(report.write())
-    write_json(out / "report.json", content)
+    content["report"] = str(out / PAGE)
+    report.attach(NUMBERS, (json.dumps(content, indent=2) + "\n").encode())
+    publish(out, report.files())
     return content
 
 
@@ -130,7 +134,7 @@ def _table(
         "'it.': refinements, chosen on validation classes. Bold: best of the column; underlined or in italics: second. "
         + _about_published(setting, bool(published))
     )
-    write_atomic(out / f"{what}.csv", csv_bytes(rows))
+    report.attach(f"{what}.csv", csv_bytes(rows))
     return rows
 
 

@@ -130,6 +130,15 @@ def load_head(head: str | Path | Head) -> Head:
     return found
 
 
+def is_head(path: Path) -> bool:
+    """Whether a file is a head, which another may replace."""
+    try:
+        load_head(path)
+    except TacitError:
+        return False
+    return not path.is_symlink()
+
+
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
@@ -184,4 +193,4 @@ def _brief(value: Any) -> str:
     return text if len(text) <= 40 else f"{text[:40]}..."
 
 
-__all__ = ["SUFFIX", "Head", "head_of", "heads", "load_head"]
+__all__ = ["SUFFIX", "Head", "head_of", "heads", "is_head", "load_head"]

@@ -19,7 +19,7 @@ from .export import (
     write_predictions,
 )
 from .label import Estimate, Labelling, Prediction, find_labels
-from .report import REPORT_FILES, write_report
+from .report import REPORT_FILES, report_files
 from .sources import Collection, collect
 
 
@@ -66,7 +66,8 @@ def label_images(
         if folders is not None:
             export_folders(found, files, stage, folders)
         if report:
-            write_report(found, files, stage, command, bar)
+            for name, content in report_files(found, files, command, bar).items():
+                (stage / name).write_bytes(content)
     return found
 
 

@@ -97,10 +97,7 @@ def export_folders(found: Labelling, files: Files, out: Path, how: str) -> None:
             content = files.read(one.path)
         except BrokenImage as error:
             raise TacitError(f"cannot copy {printable(one.path)}: {error}; nothing was changed") from error
-        with path.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        path.write_bytes(content)
 
 
 def folder_names(labels: Iterable[str]) -> dict[str, str]:

@@ -6,7 +6,6 @@ import hashlib
 import io
 from collections import Counter
 from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -20,11 +19,11 @@ from ..datasets.files import Files
 from ..datasets.images import BrokenImage, decode, quiet
 from ..errors import TacitError
 from ..experiments.figures import COLOURS, GREY, MARKERS, Row, add_legend
-from ..experiments.report import Report, provenance
+from ..experiments.report import PAGE, TEXT, Report, provenance
 from .label import DOUBTFUL, Estimate, Labelling, Prediction
 
 REPORT_FILES = (
-    "report.html", "report.md",
+    PAGE, TEXT,
     *(f"{name}.{kind}" for name in ("map", "calibration") for kind in ("png", "svg", "csv")),
 )  # fmt: skip
 THUMBNAIL = 112  # pixels
@@ -37,9 +36,9 @@ MAP_FORMAT = 1  # counts up when maps are drawn in another way
 MAPPED = 2000  # images on the map; more take minutes, and hide each other
 
 
-def write_report(found: Labelling, files: Files, out: Path, command: str, bar: Bar = no_bar) -> Path:
-    """The page, and the map as PNG, SVG and CSV."""
-    report = Report("tacit label", out)
+def report_files(found: Labelling, files: Files, command: str, bar: Bar = no_bar) -> dict[str, bytes]:
+    """The page, and the map as PNG, SVG and CSV, by name."""
+    report = Report("tacit label")
     _summary(report, found)
     doubtful = Counter(one.label for one in found.doubtful())
     counts = found.counts()
@@ -92,7 +91,7 @@ def write_report(found: Labelling, files: Files, out: Path, command: str, bar: B
     tick(1)
     report.section("Where this comes from")
     report.facts(provenance(command, found.about))
-    return report.write()
+    return report.files()
 
 
 def _summary(report: Report, found: Labelling) -> None:

@@ -21,20 +21,20 @@ def cells(line: str) -> list[str]:
 
 
 def written(report: Report) -> tuple[str, str]:
-    report.write()
-    return tuple((report.folder / name).read_text(encoding="utf-8") for name in ("report.html", "report.md"))
+    files = report.files()
+    return files["report.html"].decode(), files["report.md"].decode()
 
 
-def test_a_table_keeps_its_columns(tmp_path):
-    report = Report("x", tmp_path)
+def test_a_table_keeps_its_columns():
+    report = Report("x")
     report.table([HOSTILE, "b"], [[HOSTILE, "1"], [Entry(HOSTILE, HOSTILE, "best"), "2"]])
     _, text = written(report)
     title, _, *lines = text.splitlines()
     assert title == "# x" and len(lines) == 4 and all(len(cells(line)) == 2 for line in lines)
 
 
-def test_no_name_is_markup(tmp_path):
-    report = Report(HOSTILE, tmp_path)
+def test_no_name_is_markup():
+    report = Report(HOSTILE)
     report.section(HOSTILE)
     report.paragraph(HOSTILE)
     report.gallery([(b"", HOSTILE)])
@@ -48,29 +48,29 @@ def test_no_name_is_markup(tmp_path):
 
 
 @pytest.mark.parametrize("start", ["# x", "- x", "+ x", "> x", "1. x", "12) x", "---", "===", "    code"])
-def test_no_name_begins_a_heading_or_a_list(tmp_path, start):
-    report = Report("x", tmp_path)
+def test_no_name_begins_a_heading_or_a_list(start):
+    report = Report("x")
     report.paragraph(start)
     (line,) = written(report)[1].splitlines()[2:]
     assert line in (f"\\{start}", start.replace(".", "\\."), start.replace(")", "\\)"), "code")
     assert line != start
 
 
-def test_plain_words_stay_plain(tmp_path):
-    report = Report("tacit label", tmp_path)
+def test_plain_words_stay_plain():
+    report = Report("tacit label")
     report.paragraph("Early_Aramaic/character01: 71.20 ± 0.31 %, as of 2 - 3 (95 % interval).")
     assert "\\" not in written(report)[1]
 
 
-def test_quotes_in_an_attribute(tmp_path):
-    report = Report("x", tmp_path)
+def test_quotes_in_an_attribute():
+    report = Report("x")
     report.picture(Figure(), '" onerror="alert(1)', "picture", [{"x": 1}])
     page, text = written(report)
     assert 'alt="&quot; onerror=&quot;alert(1)"' in page and "](picture.png)" in text
 
 
-def test_names_that_are_no_text(tmp_path):
-    report = Report("x", tmp_path)
+def test_names_that_are_no_text():
+    report = Report("x")
     report.facts({"caf\udce9.jpg": "empty file", "a\x1b[2J": "\u202egpj"})
     page, text = written(report)
     assert "<dt>caf\\udce9.jpg</dt>" in page and "\x1b" not in page + text and "\u202e" not in page + text
@@ -78,8 +78,8 @@ def test_names_that_are_no_text(tmp_path):
     assert rows == [{"path": "caf\\udce9,\n.jpg"}]
 
 
-def test_long_lists_scroll(tmp_path):
-    report = Report("x", tmp_path)
+def test_long_lists_scroll():
+    report = Report("x")
     for count in (10, 400):
         report.table(["label"], [[f"class {number}"] for number in range(count)])
         report.facts({f"{number}.jpg": "empty file" for number in range(count)})
@@ -87,8 +87,8 @@ def test_long_lists_scroll(tmp_path):
     assert page.count(' tall"') == 2 and page.count("<tr>") == 2 + 410
 
 
-def test_letters_without_a_font_are_no_flood(tmp_path):
-    report, figure = Report("x", tmp_path), Figure()
+def test_letters_without_a_font_are_no_flood():
+    report, figure = Report("x"), Figure()
     axis = figure.subplots()
     add_legend(figure, [(axis.scatter([0], [0]), "\U00012000\U00012001\U00012002")])
     with warnings.catch_warnings():
@@ -96,11 +96,11 @@ def test_letters_without_a_font_are_no_flood(tmp_path):
         report.picture(figure, "x", "x", [{"x": 1}])
 
 
-def test_a_title_is_no_mathematics(tmp_path):
-    report, figure = Report("x", tmp_path), Figure()
+def test_a_title_is_no_mathematics():
+    report, figure = Report("x"), Figure()
     axis = figure.subplots()
     axis.set(title="$\\frac{1$", xlabel="costs $", ylabel="$x$ and $y$", yscale="log", ylim=(1, 1000))
     report.picture(figure, "x", "x", [{"x": 1}])
-    assert "costs $" in (tmp_path / "x.svg").read_text(encoding="utf-8")
+    assert "costs $" in report.files()["x.svg"].decode()
     ticks = [text.get_text() for text in axis.get_yticklabels()]
     assert all(text.get_parse_math() for text in axis.get_yticklabels()) and any("10^" in text for text in ticks)
