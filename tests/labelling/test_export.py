@@ -7,7 +7,6 @@ import json
 import multiprocessing
 import os
 import random
-import re
 import signal
 import sys
 import zipfile
@@ -453,25 +452,3 @@ def test_what_is_written_into_an_export_while_it_is_replaced_is_kept(tmp_path, m
     write(b"second")
     assert tree(tmp_path) == {"images/a.png": b"second", "images.kept-1/b.png": b"mine"}
     assert "images.kept-1" in caplog.text
-
-
-# --- the other commands that write results
-
-
-@pytest.mark.parametrize(
-    ("words", "name"),
-    [
-        (["demo", "--out", "OUT"], "report.html"),
-        (["reproduce", "table1", "--dataset", "glyphs", "--budget", "minutes", "--out", "OUT"], "report.md"),
-        (["grid", "--method", "pn", "--out", "OUT"], "grid.csv"),
-        (["bench", "project", "--out", "OUT"], "project.json"),
-    ],
-)
-def test_no_command_replaces_a_file_of_the_users(words, name, tmp_path, capsys, monkeypatch):
-    (tmp_path / name).write_bytes(b"mine")
-    monkeypatch.setattr(sys, "argv", ["tacit", *(str(tmp_path) if word == "OUT" else word for word in words)])
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert end.value.code == 2
-    assert re.search("is not a file that tacit wrote|exists and is not from a", capsys.readouterr().err)
-    assert every_file(tmp_path) == {name: b"mine"}
