@@ -13,7 +13,7 @@ from tacit import progress
 def screen(monkeypatch) -> io.StringIO:
     """What a terminal would get."""
     text = io.StringIO()
-    monkeypatch.setattr(progress.messages, "file", text)
+    monkeypatch.setattr(progress.messages, "_file", text)
     monkeypatch.setattr(progress.messages, "_force_terminal", True)
     monkeypatch.setattr(progress.messages, "is_interactive", True)
     monkeypatch.setattr(progress.messages, "_environ", {"TERM": "xterm", "COLUMNS": "200"})

@@ -27,7 +27,7 @@ from .sampling import EpisodeSpec
 
 _KINDS: dict[str, Any] = {
     "str": str, "str | None": str | None, "int": int, "int | None": int | None, "float": float | int,
-    "bool": bool, "dict[str, Any]": dict, "EpisodeSpec": EpisodeSpec,
+    "bool": bool, "dict[str, Any]": dict,
 }  # fmt: skip
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -127,19 +127,12 @@ class RunConfig:
     @classmethod
     def from_json(cls, content: Any, path: Path) -> RunConfig:
         try:
+            for kind, part in ((cls, content), (EpisodeSpec, content["train"]), (EpisodeSpec, content["validation"])):
+                _check_kinds(kind, part)
             specs = {name: EpisodeSpec(**content[name]) for name in ("train", "validation")}
             config = cls(**{**content, **specs})
-        except TacitError as error:
-            raise TacitError(f"{path} is not the settings of a run: {error}") from error
-        except (TypeError, KeyError, AttributeError) as error:
+        except (TypeError, KeyError, AttributeError, TacitError) as error:
             raise TacitError(f"{path} is not the settings of a run: {' '.join(str(error).split())}") from error
-        for part in (config, config.train, config.validation):
-            for entry in fields(part):
-                value, kind = getattr(part, entry.name), str(entry.type)
-                if not isinstance(value, _KINDS[kind]) or (isinstance(value, bool) and kind != "bool"):
-                    raise TacitError(f"{path} is not the settings of a run: {entry.name} should be {entry.type}")
-                if isinstance(value, str) and "\0" in value:
-                    raise TacitError(f"{path} is not the settings of a run: {entry.name} holds a NUL character")
         return config
 
     def differences(self, other: RunConfig) -> list[str]:
@@ -147,6 +140,18 @@ class RunConfig:
         names = (entry.name for entry in fields(self) if entry.name not in ("data", "start"))
         pairs = ((name, getattr(self, name), getattr(other, name)) for name in names)
         return [f"{name} ({ours} here, {theirs} there)" for name, ours, theirs in pairs if ours != theirs]
+
+
+def _check_kinds(cls: Any, content: dict[str, Any]) -> None:
+    """Whether values from a file are of the kind that the fields of a dataclass say; before anything compares them."""
+    for entry in fields(cls):
+        value, kind = content.get(entry.name), str(entry.type)
+        if entry.name not in content or kind == "EpisodeSpec":
+            continue
+        if not isinstance(value, _KINDS[kind]) or (isinstance(value, bool) and kind != "bool"):
+            raise TacitError(f"{entry.name} should be {entry.type}")
+        if isinstance(value, str) and "\0" in value:
+            raise TacitError(f"{entry.name} holds a NUL character")
 
 
 def images_of(spec: EpisodeSpec) -> int:
