@@ -15,6 +15,7 @@ import torch
 from tacit import TacitError
 from tacit.checkpoint import load_checkpoint, save_checkpoint
 from tacit.errors import Interrupted, JobFailed
+from tacit.evaluation import Protocol, evaluate_run
 from tacit.run import RunConfig, build_learner, load_run, read_config, started_from, training_spec
 from tacit.sampling import EpisodeSampler, EpisodeSpec, split_labelled
 from tacit.training import learning_rate, train
@@ -260,6 +261,20 @@ def test_a_damaged_checkpoint_is_one_sentence_and_stays(config, blobs, tmp_path)
     with pytest.raises(TacitError, match="is damaged"):
         run(replace(config, episodes=2), tmp_path / "run", blobs, resume=True)
     assert broken.exists()
+
+
+def test_links_in_a_run_folder_are_not_followed(config, blobs, tmp_path):
+    folder, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    run(replace(config, episodes=2), folder, blobs)
+    (folder / "checkpoint").rename(elsewhere)
+    (folder / "checkpoint").symlink_to(elsewhere, target_is_directory=True)
+    (folder / "results").symlink_to(elsewhere, target_is_directory=True)
+    before = {path.name: path.read_bytes() for path in elsewhere.iterdir()}
+    with pytest.raises(TacitError, match="checkpoint is a link, and files would be written to where it leads"):
+        run(replace(config, episodes=2), folder, blobs, resume=True)
+    with pytest.raises(TacitError, match="results is a link"):
+        evaluate_run(folder, Protocol(config.validation, 0.4, 1, 2))
+    assert {path.name: path.read_bytes() for path in elsewhere.iterdir()} == before
 
 
 def test_schedule(config):

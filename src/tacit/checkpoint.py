@@ -46,6 +46,13 @@ def write_atomic(path: Path, content: bytes) -> None:
     flush_folder(path.parent)
 
 
+def refuse_links(folder: Path, *names: str) -> None:
+    """Raise if any of these folders in a folder that we write to is a link: what is written would end up elsewhere."""
+    for path in (folder / name for name in names):
+        if path.is_symlink():
+            raise TacitError(f"{path} is a link, and files would be written to where it leads: remove it")
+
+
 def flush_folder(folder: Path) -> None:
     """Flush to disk which names a folder holds: a rename lives there."""
     if os.name == "posix":

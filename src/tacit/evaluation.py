@@ -20,7 +20,7 @@ from scipy.special import stdtrit
 from torch import Tensor, nn
 
 from .backbones import for_inference, to_input
-from .checkpoint import write_json
+from .checkpoint import refuse_links, write_json
 from .datasets import ImageSet, dataset_spec
 from .datasets.base import Bar, no_bar
 from .episode import Episode
@@ -330,6 +330,7 @@ def evaluate_run(
         embedded: keeps the vectors of the run's images for the next measurement of the same run.
     """
     _check_protocol(protocol, iterations)
+    refuse_links(folder, "results")
     config, learner, state = load_run(folder, method)
     trained_on = config.dataset
     if dataset is not None and dataset != config.dataset:

@@ -31,7 +31,7 @@ from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor
 from torch.optim import Adam
 
-from .checkpoint import checksum, load_checkpoint, save_checkpoint, write_atomic, write_json
+from .checkpoint import checksum, load_checkpoint, refuse_links, save_checkpoint, write_atomic, write_json
 from .datasets import ImageSet
 from .distributed import check_shares, share, synchronise_batch_norm
 from .episode import Episode
@@ -333,6 +333,7 @@ def _restore_optimizer(prefix: str, optimizer: Any, tensors: dict[str, Tensor]) 
 
 def _check_folder(config: RunConfig, folder: Path, resume: bool) -> None:
     """Whether this run may write here; changes nothing."""
+    refuse_links(folder, "checkpoint")
     if not (folder / "config.json").exists():
         if folder.exists() and (not folder.is_dir() or any(not _is_ours(path) for path in folder.iterdir())):
             raise TacitError(f"{folder} exists and is not a run folder: choose another --out")

@@ -329,6 +329,15 @@ def test_a_file_where_a_cell_should_be(cells, tmp_path):
     assert (tmp_path / cells[0].name).read_text() == "mine"
 
 
+def test_a_link_where_a_cell_should_be(cells, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "grid").mkdir()
+    (tmp_path / "grid" / cells[0].name).symlink_to(tmp_path / "elsewhere", target_is_directory=True)
+    with pytest.raises(TacitError, match="is a link, and files would be written to where it leads"):
+        run_grid(cells[:1], tmp_path / "grid", device="cpu")
+    assert not any((tmp_path / "elsewhere").iterdir())
+
+
 @pytest.mark.parametrize("moment", ["training", "measuring", "measured"])
 def test_a_cell_that_is_removed_while_it_runs_is_one_sentence_or_done(cells, tmp_path, monkeypatch, moment):
     cell = replace(cells[0], config=replace(cells[0].config, episodes=4, validate_every=2))

@@ -17,6 +17,7 @@ import tacit
 from tacit import TacitError
 from tacit.cli import app, main
 from tacit.labelling import find_labels, label_images
+from tacit.labelling.label import _two_best
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -128,6 +129,11 @@ def test_a_damaged_map_is_drawn_again(photos, labels, embedder, tmp_path, own_ca
         kept.write_bytes(damage)
         label_images(photos, labels, tmp_path / "out", embedder=embedder)
         assert (tmp_path / "out" / "map.csv").read_bytes() == before
+
+
+def test_the_two_best_of_very_many_classes():
+    chances = np.random.default_rng(0).integers(0, 9, (3000, 40)) / 10
+    np.testing.assert_array_equal(_two_best(chances), np.argsort(-chances, axis=1, kind="stable")[:, :2])
 
 
 def test_broken_images_are_named_and_left_out(photos, labels, embedder):

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
-from ..checkpoint import read_object, write_json
+from ..checkpoint import read_object, refuse_links, write_json
 from ..errors import TacitError
 from ..evaluation import Protocol
 from ..run import RunConfig, read_config
@@ -100,6 +100,7 @@ def format_accuracy(mean: float | None, interval: float | None) -> str:
 def finished(cell: Cell, folder: Path) -> list[dict[str, Any]] | None:
     """The results of a cell that is done; None if it is not; an error if the folder is that of another cell."""
     run = folder / cell.name
+    refuse_links(folder, cell.name)
     if (run / "config.json").exists() and (differences := read_config(run).differences(cell.config)):
         raise TacitError(f"{run} holds another run, which differs in {differences[0]}: choose another --out")
     known = measured(run)
