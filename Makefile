@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 .PHONY: demo test lint bench clean
 
 demo: $(VENV)/.ready  ## train, compare and report on the embedded data, a few minutes
-	$(BIN)/tacit demo --out tacit-demo
+	$(BIN)/handful demo --out handful-demo
 
 test: lint  ## everything CI runs; 'make test PYTEST="-m \"not slow\""' for the quick part
 	$(BIN)/python -m pytest $(PYTEST)
@@ -17,8 +17,8 @@ lint: $(VENV)/.ready  ## style and types
 	$(BIN)/mypy
 
 bench: $(VENV)/.ready  ## ours against the plain way, in one run
-	$(BIN)/tacit bench eval
-	$(BIN)/tacit bench train
+	$(BIN)/handful bench eval
+	$(BIN)/handful bench train
 
 # The constraints pin what was tested. An unpinned torch may bring another release and gigabytes of GPU packages.
 $(VENV)/.ready: pyproject.toml constraints.txt
@@ -27,4 +27,4 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) .cache tacit-demo tacit-bench
+	rm -rf $(VENV) .cache handful-demo handful-bench

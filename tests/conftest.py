@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tacit.datasets import ImageSet
+from handful.datasets import ImageSet
 
 # The embedded data takes half a minute to draw: once per checkout is enough. Subprocesses inherit the variable.
-os.environ.setdefault("TACIT_CACHE", str(Path(__file__).parents[1] / ".cache"))
+os.environ.setdefault("HANDFUL_CACHE", str(Path(__file__).parents[1] / ".cache"))
 
 
 def make_images(split: str, classes: int = 12, images: int = 20, size: int = 28, seed: int = 0) -> ImageSet:

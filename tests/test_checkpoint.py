@@ -8,8 +8,9 @@ import os
 import pytest
 import torch
 
-from tacit import TacitError, checkpoint
-from tacit.checkpoint import checksum, load_checkpoint, read_json, read_object, save_checkpoint, write_atomic
+from handful import HandfulError
+from handful.checkpoint import checksum, load_checkpoint, save_checkpoint
+from handful.io import read_json, read_object, write_atomic
 
 TENSORS = {"model.a": torch.randn(3, 4), "model.count": torch.tensor(7)}
 
@@ -55,7 +56,7 @@ def test_a_kill_at_any_step_leaves_a_whole_checkpoint(tmp_path, monkeypatch, ste
 
 def test_no_temporary_file_stays_after_a_failed_write(tmp_path, monkeypatch):
     (tmp_path / "file").write_bytes(b"old")
-    monkeypatch.setattr(checkpoint.os, "fsync", lambda _: (_ for _ in ()).throw(OSError("disk full")))
+    monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
         write_atomic(tmp_path / "file", b"new")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
@@ -86,21 +87,21 @@ def break_bytes(path, position=100):
 def test_damage_is_one_sentence(tmp_path, damage):
     save_checkpoint(tmp_path, "last", TENSORS, {"episode": 3})
     damage(tmp_path)
-    with pytest.raises(TacitError) as error:
+    with pytest.raises(HandfulError) as error:
         load_checkpoint(tmp_path, "last")
     assert "\n" not in str(error.value)
 
 
 def test_a_checkpoint_whose_state_is_no_object_is_damaged(tmp_path):
     save_checkpoint(tmp_path, "last", TENSORS, [])
-    with pytest.raises(TacitError, match="its state is not an object"):
+    with pytest.raises(HandfulError, match="its state is not an object"):
         load_checkpoint(tmp_path, "last")
 
 
 @pytest.mark.parametrize("head", ["{}", "[]", '{"sha256": 7}', '{"sha256": null}'])
 def test_a_checksum_is_a_text(tmp_path, head):
     (tmp_path / "last.json").write_text(head)
-    with pytest.raises(TacitError, match="is damaged"):
+    with pytest.raises(HandfulError, match="is damaged"):
         checksum(tmp_path, "last")
 
 
@@ -138,7 +139,7 @@ def test_files_of_others_beside_a_checkpoint_stay(tmp_path):
 )
 def test_what_is_no_json_of_ours_is_one_sentence(tmp_path, text):
     (tmp_path / "file.json").write_text(text)
-    with pytest.raises(TacitError, match="the file is damaged") as error:
+    with pytest.raises(HandfulError, match="the file is damaged") as error:
         read_json(tmp_path / "file.json")
     assert "\n" not in str(error.value)
     assert len(str(error.value)) < 300
@@ -146,7 +147,7 @@ def test_what_is_no_json_of_ours_is_one_sentence(tmp_path, text):
 
 def test_bytes_that_are_no_text_are_damage(tmp_path):
     (tmp_path / "file.json").write_bytes(b'{"a": "\xff"}')
-    with pytest.raises(TacitError, match="the file is damaged"):
+    with pytest.raises(HandfulError, match="the file is damaged"):
         read_json(tmp_path / "file.json")
 
 
@@ -159,5 +160,5 @@ def test_sound_json_is_read_as_it_is(tmp_path):
 @pytest.mark.parametrize("text", ["[]", "7", "null", '"text"'])
 def test_an_object_is_an_object(tmp_path, text):
     (tmp_path / "file.json").write_text(text)
-    with pytest.raises(TacitError, match="is not a JSON object: the file is damaged"):
+    with pytest.raises(HandfulError, match="is not a JSON object: the file is damaged"):
         read_object(tmp_path / "file.json")

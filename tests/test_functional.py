@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.autograd import gradcheck
 
-from tacit import TacitError
-from tacit import functional as F
+from handful import HandfulError
+from handful import functional as F
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 
@@ -329,7 +329,7 @@ def test_constant_soft_labels_still_teach_the_distractor_reference():
 
 
 def test_references_that_do_not_pair_up_are_named():
-    with pytest.raises(TacitError, match=r"centroids of shape \(5, 8\) and references of shape \(4, 8\)"):
+    with pytest.raises(HandfulError, match=r"centroids of shape \(5, 8\) and references of shape \(4, 8\)"):
         F.error_vectors(torch.randn(5, 8), torch.randn(4, 8))
 
 

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from tacit import progress
+from handful import progress
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tacit.cli import main
+from handful.cli import main
 
 
 @pytest.mark.parametrize(
@@ -21,9 +21,9 @@ from tacit.cli import main
 )
 def test_no_command_replaces_a_file_of_the_users(words, name, tmp_path, capsys, monkeypatch):
     (tmp_path / name).write_bytes(b"mine")
-    monkeypatch.setattr(sys, "argv", ["tacit", *(str(tmp_path) if word == "OUT" else word for word in words)])
+    monkeypatch.setattr(sys, "argv", ["handful", *(str(tmp_path) if word == "OUT" else word for word in words)])
     with pytest.raises(SystemExit) as end:
         main()
     assert end.value.code == 2
-    assert re.search("is not a file that tacit wrote|exists and is not from a", capsys.readouterr().err)
+    assert re.search("is not a file that handful wrote|exists and is not from a", capsys.readouterr().err)
     assert [path.name for path in tmp_path.iterdir()] == [name] and (tmp_path / name).read_bytes() == b"mine"

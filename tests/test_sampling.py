@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit import TacitError
-from tacit.sampling import EpisodeSampler, EpisodeSpec, split_labelled
+from handful import HandfulError
+from handful.sampling import EpisodeSampler, EpisodeSpec, split_labelled
 
 CLASSES, IMAGES = 14, 50
 LABELS = np.repeat(np.arange(CLASSES), IMAGES)
@@ -145,7 +145,7 @@ def test_classes_of_unequal_size():
     ],
 )
 def test_too_few_images_or_classes_are_said_in_a_sentence(spec, sentence):
-    with pytest.raises(TacitError, match=sentence):
+    with pytest.raises(HandfulError, match=sentence):
         sampler(spec)
 
 
@@ -157,7 +157,7 @@ def test_too_few_images_or_classes_are_said_in_a_sentence(spec, sentence):
     ],
 )  # fmt: skip
 def test_impossible_specs_are_refused(wrong):
-    with pytest.raises(TacitError):
+    with pytest.raises(HandfulError):
         EpisodeSpec(**wrong)
 
 
@@ -168,5 +168,5 @@ def test_all_classes_in_their_order():
     assert (labels[episode.support.numpy()] == np.arange(7)[:, None]).all()
     assert (labels[episode.query.numpy()] == episode.query_labels.numpy()).all()
     assert len(np.unique(episode.support[:, 0].numpy())) == 5, "every labelled image has its turn"
-    with pytest.raises(TacitError, match="learns all 7 training classes at once"):
+    with pytest.raises(HandfulError, match="learns all 7 training classes at once"):
         EpisodeSampler(split, EpisodeSpec(6, 2, 1, 0), 0, in_order=True)

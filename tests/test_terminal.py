@@ -5,16 +5,18 @@ from __future__ import annotations
 import io
 import json
 import re
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 
 import pytest
 from rich.table import Table
 
-import tacit
-from tacit import cli, cli_bench, cli_data, cli_grid, cli_label, cli_models, cli_reproduce
-from tacit.cli_options import console
-from tacit.progress import messages
-from tacit.terminal import Terminal, json_text, printable
+import handful
+from handful import cli
+from handful.cli.options import console
+from handful.progress import messages
+from handful.terminal import Terminal, json_text, printable
 
 NAMES = ["\x1b[2Jgone", "over\rwritten", "a\nb", "\u202egpj.exe", "\x9b31m", "caf\udce9", "\x07"]
 
@@ -47,13 +49,14 @@ def test_no_name_is_markup_or_an_emoji(name):
 
 def test_both_streams_are_such_terminals():
     assert isinstance(console, Terminal) and isinstance(messages, Terminal) and messages.stderr
-    for module in (cli, cli_bench, cli_data, cli_grid, cli_label, cli_models, cli_reproduce):
+    for found in iter_modules(cli.__path__):
+        module = import_module(f"handful.cli.{found.name}")
         assert getattr(module, "console", console) is console and getattr(module, "messages", messages) is messages
 
 
 def test_commands_put_no_style_into_words():
     """Markup would be shown as it is: style is said beside the words."""
-    for path in Path(tacit.__file__).parent.glob("*.py"):
+    for path in Path(handful.__file__).parent.rglob("*.py"):
         assert not re.search(r"\[/?(bold|dim|italic|red|yellow|/)\b|rich\.markup", path.read_text(encoding="utf-8")), (
             path
         )
@@ -67,8 +70,8 @@ def test_json_for_a_terminal_is_printable_and_the_same():
 
 
 def test_an_error_is_shown_as_it_is(capsys, monkeypatch):
-    monkeypatch.setattr("sys.argv", ["tacit", "label", "\x1b[2J[bold]:x:", "--out", "out"])
+    monkeypatch.setattr("sys.argv", ["handful", "label", "\x1b[2J[bold]:x:", "--out", "out"])
     with pytest.raises(SystemExit) as caught:
         cli.main()
     assert caught.value.code == 2
-    assert capsys.readouterr().err == "tacit: no such folder or archive: \\x1b[2J[bold]:x:\n"
+    assert capsys.readouterr().err == "handful: no such folder or archive: \\x1b[2J[bold]:x:\n"

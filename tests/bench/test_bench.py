@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from tacit import TACClassifier
-from tacit.bench import BENCHES, draw, evaluate, fit, plain
-from tacit.bench.measure import in_turns
-from tacit.bench.train import _Stepper
-from tacit.sampling import EpisodeSpec
+from handful import TACClassifier
+from handful.bench import BENCHES, draw, evaluate, fit, plain
+from handful.bench.measure import in_turns
+from handful.bench.train import _Stepper
+from handful.sampling import EpisodeSpec
 
 
 def test_the_plain_way_gives_the_same_accuracies():

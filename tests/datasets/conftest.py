@@ -13,7 +13,7 @@ REAL = Path(__file__).parents[3] / "shared" / "data"
 @pytest.fixture(autouse=True)
 def cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cache")
-    monkeypatch.setenv("TACIT_CACHE", str(folder))
+    monkeypatch.setenv("HANDFUL_CACHE", str(folder))
     return folder
 
 

@@ -61,15 +61,15 @@ FAILURES = {"canary": "canary files", "traceback": "tracebacks", "crash": "crash
 
 def serve() -> None:
     """Load a case for each line of standard input, and answer with what came of it."""
-    from tacit.datasets import cache as caches
-    from tacit.datasets import files
+    from handful.datasets import cache as caches
+    from handful.datasets import files
 
     caches.WORKERS = files.WORKERS = 8  # whatever this machine has
     libc = ctypes.CDLL(None)
     print("ready", flush=True)
     for line in sys.stdin:
         case = json.loads(line)
-        os.environ["TACIT_CACHE"] = case["cache"]
+        os.environ["HANDFUL_CACHE"] = case["cache"]
         with suppress(AttributeError, OSError):  # not every system can
             libc.malloc_trim(0)
             Path("/proc/self/clear_refs").write_text("5")
@@ -81,9 +81,9 @@ def serve() -> None:
 
 def load(dataset: str, path: str, check: bool) -> tuple[str, str]:
     """Load the training split, and check the whole if asked to: "loaded", "refused" or a failure, and why."""
-    from tacit.datasets import dataset_spec, full_options, load_dataset
-    from tacit.datasets.check import check_dataset
-    from tacit.errors import TacitError
+    from handful.datasets import dataset_spec, full_options, load_dataset
+    from handful.datasets.check import check_dataset
+    from handful.errors import HandfulError
 
     options, words = full_options(dataset_spec(dataset), {"image_size": 16}), [""]
     outcome = "loaded"
@@ -95,12 +95,12 @@ def load(dataset: str, path: str, check: bool) -> tuple[str, str]:
             assert found.labels.min() >= 0 and found.labels.max() < len(words)
             if pixels.shape[3] == 3 and (pixels == MAGENTA).all((1, 2, 3)).any():
                 return "leak", "a picture that lies outside was read"
-        except TacitError as error:
+        except HandfulError as error:
             outcome, words = "refused", [str(error)]
         if check:
             try:
                 words += strings(check_dataset(dataset_spec(dataset), Path(path), options).to_json())
-            except TacitError as error:
+            except HandfulError as error:
                 words.append(str(error))
     except BaseException:
         return "traceback", traceback.format_exc()

@@ -225,7 +225,7 @@ CALLS: list[tuple[str, str, tuple[Any, ...]]] = [
     ("collections", "namedtuple", ("x", "y")), ("collections", "OrderedDict.fromkeys", ([1],)), ("pty", "spawn", TOUCH),
     ("pickle", "loads", (OTHER_FORMATS["pickle"],)), ("torch", "load", ("x",)), ("runpy", "run_path", ("x",)),
     ("shutil", "copy", ("/etc/passwd", "canary")), ("ctypes", "CDLL", ("libc.so.6",)), ("", "", ()),
-    ("tacit.checkpoint", "write_atomic", ("canary", b"x")), ("pathlib", "Path.touch", ("canary",)),
+    ("handful.io", "write_atomic", ("canary", b"x")), ("pathlib", "Path.touch", ("canary",)),
     ("\x1b[31m", "\r", ()),
 ]  # fmt: skip
 

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from samples import pixels, png
 
-from tacit.datasets import cache, load_dataset, prepare_dataset
-from tacit.errors import TacitError
+from handful.datasets import cache, load_dataset, prepare_dataset
+from handful.errors import HandfulError
 
-BUILD = "import sys; from tacit.datasets import cache, load_dataset; cache.CHUNK = 16; "
+BUILD = "import sys; from handful.datasets import cache, load_dataset; cache.CHUNK = 16; "
 BUILD += "load_dataset('folder', 'train', sys.argv[1])"
 
 
@@ -101,7 +101,7 @@ def test_a_file_that_cannot_be_read_now_may_be_later(tmp_path, monkeypatch):
         return read(path, *arguments, **options)
 
     monkeypatch.setattr(Path, "open", fail)
-    with pytest.raises(TacitError, match=r"cannot read .*4\.png: Input/output error"):
+    with pytest.raises(HandfulError, match=r"cannot read .*4\.png: Input/output error"):
         load_dataset("folder", "train", photos)
     monkeypatch.setattr(Path, "open", read)
     assert len(load_dataset("folder", "train", photos).images) == 8
@@ -114,9 +114,9 @@ def test_a_build_killed_five_times_ends_with_the_same_bytes(tmp_path, monkeypatc
     folders = {name: tmp_path / name for name in ("unbroken", "killed")}
     for folder in folders.values():
         folder.mkdir()
-    monkeypatch.setenv("TACIT_CACHE", str(folders["unbroken"]))
+    monkeypatch.setenv("HANDFUL_CACHE", str(folders["unbroken"]))
     assert builder(photos).wait() == 0
-    monkeypatch.setenv("TACIT_CACHE", str(folders["killed"]))
+    monkeypatch.setenv("HANDFUL_CACHE", str(folders["killed"]))
     choice, kills, sizes = random.Random(0), 0, []
     while kills < 5:
         process = builder(photos)
@@ -188,20 +188,20 @@ def test_prepare_verifies_and_repairs(tmp_path, capsys):
 
 def test_strict_refuses_a_cache_with_gaps(tmp_path):
     photos = write(tmp_path / "photos", 9)
-    with pytest.raises(TacitError, match="1 of the train images cannot be read"):
+    with pytest.raises(HandfulError, match="1 of the train images cannot be read"):
         prepare_dataset("folder", photos, {}, strict=True)
 
 
 def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
     photos = write(tmp_path / "photos", 9)
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv("TACIT_CACHE", str(tmp_path / "file"))
-    with pytest.raises(TacitError, match="set TACIT_CACHE to another folder"):
+    monkeypatch.setenv("HANDFUL_CACHE", str(tmp_path / "file"))
+    with pytest.raises(HandfulError, match="set HANDFUL_CACHE to another folder"):
         load_dataset("folder", "train", photos)
 
 
 def test_too_little_room_is_said_at_once(tmp_path, monkeypatch):
     photos = write(tmp_path / "photos", 9)
     monkeypatch.setattr(cache.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 1000}))
-    with pytest.raises(TacitError, match=r"needs 0\.0 GiB in .* which has less"):
+    with pytest.raises(HandfulError, match=r"needs 0\.0 GiB in .* which has less"):
         load_dataset("folder", "train", photos)

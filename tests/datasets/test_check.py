@@ -1,13 +1,13 @@
-"""``tacit data check``: what it counts and what it says is wrong."""
+"""``handful data check``: what it counts and what it says is wrong."""
 
 from __future__ import annotations
 
 import pytest
 from samples import pixels, png
 
-from tacit.datasets import dataset_spec, full_options
-from tacit.datasets.check import check_dataset
-from tacit.errors import TacitError
+from handful.datasets import dataset_spec, full_options
+from handful.datasets.check import check_dataset
+from handful.errors import HandfulError
 
 
 def check(path, name="folder", **options):
@@ -73,11 +73,11 @@ def test_a_missing_split_is_an_error_among_others(photos):
 
 
 def test_nothing_to_check(tmp_path):
-    with pytest.raises(TacitError, match="holds 0 folders with images"):
+    with pytest.raises(HandfulError, match="holds 0 folders with images"):
         check(tmp_path)
-    with pytest.raises(TacitError, match="--data PATH"):
+    with pytest.raises(HandfulError, match="--data PATH"):
         check(None)
-    with pytest.raises(TacitError, match="is embedded"):
+    with pytest.raises(HandfulError, match="is embedded"):
         check(tmp_path, name="glyphs")
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from samples import pixels, png
 
-from tacit.datasets import dataset_spec, full_options, load_dataset
-from tacit.datasets.base import no_bar
-from tacit.datasets.check import check_dataset
-from tacit.datasets.files import Archive, Folder, open_files
-from tacit.errors import TacitError
+from handful.datasets import dataset_spec, full_options, load_dataset
+from handful.datasets.base import no_bar
+from handful.datasets.check import check_dataset
+from handful.datasets.files import Archive, Folder, open_files
+from handful.errors import HandfulError
 
 
 def write(folder: Path, *names: str) -> Path:
@@ -57,7 +57,7 @@ def photos(tmp_path) -> Path:
 
 def test_a_folder_that_cannot_be_listed_is_named(photos, locked):
     locked.add("train-a")
-    with pytest.raises(TacitError, match=r"cannot read .*train-a: Permission denied"):
+    with pytest.raises(HandfulError, match=r"cannot read .*train-a: Permission denied"):
         Folder(photos).under("")
     skipped: dict[str, str] = {}
     names = Folder(photos).under("", skipped)
@@ -67,13 +67,13 @@ def test_a_folder_that_cannot_be_listed_is_named(photos, locked):
 
 def test_the_folder_itself_cannot_be_listed(photos, locked):
     locked.add("photos")
-    with pytest.raises(TacitError, match=r"cannot read .*photos: Permission denied"):
+    with pytest.raises(HandfulError, match=r"cannot read .*photos: Permission denied"):
         Folder(photos).under("", {})
 
 
 def test_a_data_set_with_a_folder_that_cannot_be_listed_is_an_error(photos, locked):
     locked.add("train-a")
-    with pytest.raises(TacitError, match=r"cannot read .*train-a: Permission denied"):
+    with pytest.raises(HandfulError, match=r"cannot read .*train-a: Permission denied"):
         load_dataset("folder", "train", photos)
     report = check_dataset(dataset_spec("folder"), photos, full_options(dataset_spec("folder"), {}))
     assert list(report.missing) == ["train"] and "Permission denied" in report.errors[0]
@@ -120,7 +120,7 @@ def test_an_entry_that_cannot_be_looked_at_is_named(photos, monkeypatch):
 
     monkeypatch.setattr(os, "scandir", lambda path: Listing([Entry()]))
     for look in (Folder(photos).folders, Folder(photos).files):
-        with pytest.raises(TacitError, match=r"cannot read .*secret: Permission denied"):
+        with pytest.raises(HandfulError, match=r"cannot read .*secret: Permission denied"):
             look("train")
     assert Folder(photos).under("train") == ["train/secret"]
 
@@ -170,7 +170,7 @@ def test_a_doubtful_member_of_a_single_folder_stays_doubtful(tmp_path):
 def test_a_single_split_in_an_archive_is_still_that_split(tmp_path):
     path = zipped(tmp_path / "x.zip", "train/cat/1.png", "train/dog/1.png")
     assert load_dataset("folder", "train", path).class_names == ("cat", "dog")
-    with pytest.raises(TacitError, match="has a folder for train but none for 'val'"):
+    with pytest.raises(HandfulError, match="has a folder for train but none for 'val'"):
         load_dataset("folder", "val", path)
 
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from samples import pixels, png
 
-from tacit.datasets import load_dataset
-from tacit.datasets.folder import deal
-from tacit.errors import TacitError
+from handful.datasets import load_dataset
+from handful.datasets.folder import deal
+from handful.errors import HandfulError
 
 
 def write(folder: Path, classes: list[str], images: int = 3, size: int = 84) -> None:
@@ -103,7 +103,7 @@ def test_broken_images_are_left_out_and_named(photos, capsys):
     found = load_dataset("folder", "train", photos)
     assert found.labels.tolist() == [0, 0, 1, 1, 1]
     assert "train/train-cat/0.png: no image of a format that is read" in " ".join(capsys.readouterr().err.split())
-    with pytest.raises(TacitError, match=r"1 of the train images cannot be read, such as train/train-cat/0\.png"):
+    with pytest.raises(HandfulError, match=r"1 of the train images cannot be read, such as train/train-cat/0\.png"):
         load_dataset("folder", "train", photos, strict=True)
 
 
@@ -114,7 +114,7 @@ def test_a_class_without_a_sound_image_is_none(photos):
     assert found.class_names == ("train-dog",) and found.labels.tolist() == [0, 0, 0]
     for file in (photos / "train" / "train-dog").iterdir():
         file.write_bytes(b"")
-    with pytest.raises(TacitError, match=r"none of 6 images can be read; the first: train/train-cat/0\.png: empty"):
+    with pytest.raises(HandfulError, match=r"none of 6 images can be read; the first: train/train-cat/0\.png: empty"):
         load_dataset("folder", "train", photos)
 
 
@@ -144,7 +144,7 @@ def test_names_that_are_no_text(photos):
 ])  # fmt: skip
 def test_missing_splits(photos, prepare, message):
     prepare(photos)
-    with pytest.raises(TacitError, match=message):
+    with pytest.raises(HandfulError, match=message):
         load_dataset("folder", "val" if (photos / "train").exists() else "train", photos)
 
 
@@ -156,13 +156,13 @@ def test_bad_paths(tmp_path, photos):
         "text.txt": "neither a folder nor a .zip archive", "text.zip": "is not a zip archive",
         "empty": "holds 0 folders with images", "nowhere": "no such file",
     }.items():  # fmt: skip
-        with pytest.raises(TacitError, match=message):
+        with pytest.raises(HandfulError, match=message):
             load_dataset("folder", "train", tmp_path / path)
-    with pytest.raises(TacitError, match="--data PATH"):
+    with pytest.raises(HandfulError, match="--data PATH"):
         load_dataset("folder", "train")
-    with pytest.raises(TacitError, match="no option 'size'"):
+    with pytest.raises(HandfulError, match="no option 'size'"):
         load_dataset("folder", "train", photos, options={"size": 3})
-    with pytest.raises(TacitError, match="takes a value like 84"):
+    with pytest.raises(HandfulError, match="takes a value like 84"):
         load_dataset("folder", "train", photos, options={"image_size": "3"})
 
 
@@ -199,5 +199,5 @@ def test_splits_without_class_folders(tmp_path):
     for split in ("train", "val", "test"):
         (tmp_path / split).mkdir()
         (tmp_path / split / "0.png").write_bytes(png(pixels(1)))
-    with pytest.raises(TacitError, match=r"train/ in .* holds no class folders"):
+    with pytest.raises(HandfulError, match=r"train/ in .* holds no class folders"):
         load_dataset("folder", "train", tmp_path)

@@ -15,8 +15,8 @@ from fontTools import unicodedata as script_data
 from fontTools.ttLib import TTFont
 from PIL import Image, ImageFont
 
-from tacit.datasets import glyphs
-from tacit.errors import TacitError
+from handful.datasets import glyphs
+from handful.errors import HandfulError
 
 SPLITS = tuple(glyphs.SPLIT_SCRIPTS)
 
@@ -28,7 +28,7 @@ def letters_of(split: str) -> list[str]:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A cache folder of its own, and a data set of three Hebrew letters: quick to build."""
-    monkeypatch.setenv("TACIT_CACHE", str(tmp_path))
+    monkeypatch.setenv("HANDFUL_CACHE", str(tmp_path))
     monkeypatch.setitem(glyphs.SPLIT_SCRIPTS, "test", ("Hebrew",))
     monkeypatch.setattr(glyphs, "letters", lambda: {"Hebrew": "אבג"})
     return tmp_path
@@ -165,31 +165,31 @@ def test_cache_name_follows_the_letters(small: Path, monkeypatch: pytest.MonkeyP
 def test_a_class_does_not_depend_on_the_others_or_on_the_process() -> None:
     glyphs.draw("ב")
     here = glyphs.draw("א").tobytes()
-    code = "import sys; from tacit.datasets import glyphs; sys.stdout.buffer.write(glyphs.draw('א').tobytes())"
+    code = "import sys; from handful.datasets import glyphs; sys.stdout.buffer.write(glyphs.draw('א').tobytes())"
     env = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUTF8": "1"}
     assert subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, check=True).stdout == here
 
 
 def test_missing_fonts_are_one_clear_error(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(glyphs, "faces", dict)
-    with pytest.raises(TacitError, match="matplotlib's fonts"):
+    with pytest.raises(HandfulError, match="matplotlib's fonts"):
         glyphs.load("test")
 
 
 def test_unwritable_cache_is_one_clear_error(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (small / "file").write_text("not a folder")
-    monkeypatch.setenv("TACIT_CACHE", str(small / "file"))
-    with pytest.raises(TacitError, match="TACIT_CACHE"):
+    monkeypatch.setenv("HANDFUL_CACHE", str(small / "file"))
+    with pytest.raises(HandfulError, match="HANDFUL_CACHE"):
         glyphs.load("test")
 
 
 @pytest.mark.slow
 def test_two_whole_builds_at_once_are_identical(tmp_path: Path) -> None:
     """Two processes share one cache folder, a third has its own: every file is the same, to the byte."""
-    code = f"from tacit.datasets import glyphs; [glyphs.load(split) for split in {SPLITS!r}]"
+    code = f"from handful.datasets import glyphs; [glyphs.load(split) for split in {SPLITS!r}]"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
     folders = [tmp_path / "shared", tmp_path / "shared", tmp_path / "own"]
-    builds = [subprocess.Popen([sys.executable, "-c", code], env={**env, "TACIT_CACHE": str(f)}) for f in folders]
+    builds = [subprocess.Popen([sys.executable, "-c", code], env={**env, "HANDFUL_CACHE": str(f)}) for f in folders]
     assert [build.wait() for build in builds] == [0, 0, 0]
     names = sorted(file.name for file in folders[0].iterdir())
     assert len(names) == 3 and names == sorted(file.name for file in folders[2].iterdir())

@@ -17,9 +17,9 @@ if os.name != "posix":
 import hostile
 import hostile_cases as cases
 
-from tacit.datasets import dataset_spec, full_options, load_dataset
-from tacit.datasets.check import check_dataset
-from tacit.errors import TacitError
+from handful.datasets import dataset_spec, full_options, load_dataset
+from handful.datasets.check import check_dataset
+from handful.errors import HandfulError
 
 MANY = 12  # cases of a kind, but fewer where one takes seconds
 FEWER = {"image: real bomb": 1, "zip: bomb": 1, "omniglot": 1, "pickle: memory": 5, "image: claims a size": 5, "csv": 5}
@@ -59,7 +59,7 @@ def test_malice_is_refused_by_name(tmp_path, monkeypatch):
         if (module, name) in (("_codecs", "encode"), ("\x1b[31m", "\r")):
             continue  # one is read, as far as it goes; the other is not printed as it is
         pickled.write_bytes(f"c{module}\n{name}\n".encode() + cases.push(arguments) + b"R.")
-        with pytest.raises(TacitError, match=re.escape(f"'{module}.{name}', and only")):
+        with pytest.raises(HandfulError, match=re.escape(f"'{module}.{name}', and only")):
             load_dataset("mini-imagenet", "train", tmp_path)
     assert not canary.exists()
 
@@ -111,5 +111,5 @@ def test_an_image_that_is_read_for_ever(tmp_path):
 @pytest.mark.parametrize("trick", ["shared text", "shared scalar", "shared objects", "flooded dict", "nested arrays"])
 def test_small_pickles_that_would_grow(tmp_path, trick):
     (tmp_path / "mini-imagenet-cache-train.pkl").write_bytes(cases.memory_tricks()[trick])
-    with pytest.raises(TacitError, match="is refused: it holds "):
+    with pytest.raises(HandfulError, match="is refused: it holds "):
         load_dataset("mini-imagenet", "train", tmp_path)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tacit.datasets.images import BrokenImage, decode, printable
+from handful.datasets.images import BrokenImage, decode, printable
 
 
 def encoded(image: Image.Image, form: str, **options: object) -> bytes:

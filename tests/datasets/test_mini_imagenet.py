@@ -13,8 +13,8 @@ import pytest
 from PIL import Image
 from samples import pixels, png
 
-from tacit.datasets import ImageSet, load_dataset
-from tacit.errors import TacitError
+from handful.datasets import ImageSet, load_dataset
+from handful.errors import HandfulError
 
 CLASSES = {"train": ["n01532829", "n01558993"], "val": ["n01855672"], "test": ["n01930112"]}
 PER_CLASS = 3
@@ -73,7 +73,7 @@ def test_pickles_that_make_no_sense_are_refused(tmp_path, change):
     content = {"image_data": np.zeros((4, 84, 84, 3), np.uint8), "class_dict": {"n1": [0, 1], "n2": np.array([2, 3])}}
     change(content)
     (tmp_path / "mini-imagenet-cache-train.pkl").write_bytes(pickle.dumps(content))
-    with pytest.raises(TacitError):
+    with pytest.raises(HandfulError):
         load_dataset("mini-imagenet", "train", tmp_path)
 
 
@@ -98,7 +98,7 @@ def test_images_and_tables_in_an_archive_with_a_folder_around(tmp_path):
         archive.writestr("mini-imagenet/train.csv", "\ufefffilename,label\r\nimages/a.png,n01\r\n")
         archive.writestr("mini-imagenet/val.csv", "filename,label\na.png,n02\na.png,\n")
     assert (load_dataset("mini-imagenet", "train", tmp_path / "mini.zip").images[0] == pixels(1)).all()
-    with pytest.raises(TacitError, match=r"line 3 of val\.csv in .* lacks a filename or a label"):
+    with pytest.raises(HandfulError, match=r"line 3 of val\.csv in .* lacks a filename or a label"):
         load_dataset("mini-imagenet", "val", tmp_path / "mini.zip")
 
 
@@ -120,7 +120,7 @@ def test_tables_read_nothing_outside_of_images(tmp_path, capsys):
 def test_bad_tables(tmp_path, content):
     (tmp_path / "images").mkdir()
     (tmp_path / "train.csv").write_bytes(content)
-    with pytest.raises(TacitError):
+    with pytest.raises(HandfulError):
         load_dataset("mini-imagenet", "train", tmp_path)
 
 
@@ -161,7 +161,7 @@ def test_a_black_first_image_does_not_decide_the_scale(tmp_path, top):
 ])  # fmt: skip
 def test_other_arrays_are_refused(tmp_path, array):
     np.savez(tmp_path / "train.npz", n01=array)
-    with pytest.raises(TacitError, match="n01"):
+    with pytest.raises(HandfulError, match="n01"):
         load_dataset("mini-imagenet", "train", tmp_path)
 
 
@@ -177,10 +177,12 @@ def test_other_sizes_are_resized(tmp_path):
 
 
 def test_a_folder_without_it(tmp_path: Path):
-    with pytest.raises(TacitError, match=r"holds no 'train' split of miniImageNet: none of mini-imagenet-cache-train"):
+    with pytest.raises(
+        HandfulError, match=r"holds no 'train' split of miniImageNet: none of mini-imagenet-cache-train"
+    ):
         load_dataset("mini-imagenet", "train", tmp_path)
     buffer = io.BytesIO()
     np.save(buffer, np.zeros(3))
     (tmp_path / "train.npz").write_bytes(buffer.getvalue())
-    with pytest.raises(TacitError, match=r"damaged or no \.npz file"):
+    with pytest.raises(HandfulError, match=r"damaged or no \.npz file"):
         load_dataset("mini-imagenet", "train", tmp_path)

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tacit.datasets import load_dataset
-from tacit.datasets.omniglot import VALIDATION_ALPHABETS
-from tacit.errors import TacitError
+from handful.datasets import load_dataset
+from handful.datasets.omniglot import VALIDATION_ALPHABETS
+from handful.errors import HandfulError
 
 DRAWINGS = 2
 # Alphabets and numbers of characters, in the order of the archives: 964 and 659 in all.
@@ -107,14 +107,14 @@ def test_pixels_labels_and_rotations(archives, unpacked):
 
 
 def test_what_is_missing_is_named(archives, tmp_path):
-    with pytest.raises(TacitError, match=r"holds neither images_background\.zip nor a folder images_background"):
+    with pytest.raises(HandfulError, match=r"holds neither images_background\.zip nor a folder images_background"):
         load_dataset("omniglot", "train", tmp_path)
     (tmp_path / "images_evaluation.zip").write_bytes((archives / "images_evaluation.zip").read_bytes())
     with zipfile.ZipFile(tmp_path / "images_background.zip", "w") as archive:
         archive.writestr("images_background/Greek/character01/0001_01.png", drawing(1, 0))
-    with pytest.raises(TacitError, match="holds 1 characters instead of 964"):
+    with pytest.raises(HandfulError, match="holds 1 characters instead of 964"):
         load_dataset("omniglot", "train", tmp_path)
-    with pytest.raises(TacitError, match="'ren' and 'background', got 'other'"):
+    with pytest.raises(HandfulError, match="'ren' and 'background', got 'other'"):
         load_dataset("omniglot", "train", archives, options={"split": "other"})
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tacit.datasets.pickles import load_pickle, text, text_keys
-from tacit.errors import TacitError
+from handful.datasets.pickles import load_pickle, text, text_keys
+from handful.errors import HandfulError
 
 IMAGES = np.arange(2 * 3 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3, 3)
 CONTENTS: dict[str, Any] = {
@@ -87,7 +87,7 @@ def test_nothing_runs_and_what_was_asked_for_is_named(tmp_path, call, name, prot
     arguments = {"system": f"touch {canary}", "eval": f"open({str(canary)!r}, 'w')", "mkdir": str(canary)}
     path = tmp_path / "x.pkl"
     path.write_bytes(pickle.dumps([IMAGES, Malicious(call, arguments.get(name, str(canary)))], protocol))
-    with pytest.raises(TacitError, match=rf"is refused: it holds '\w+\.{name}'"):
+    with pytest.raises(HandfulError, match=rf"is refused: it holds '\w+\.{name}'"):
         load_pickle(path)
     assert not canary.exists()
 
@@ -96,7 +96,7 @@ def test_nothing_runs_and_what_was_asked_for_is_named(tmp_path, call, name, prot
 def test_other_objects_are_refused(tmp_path, content):
     path = tmp_path / "x.pkl"
     path.write_bytes(pickle.dumps(content))
-    with pytest.raises(TacitError, match="is refused"):
+    with pytest.raises(HandfulError, match="is refused"):
         load_pickle(path)
 
 
@@ -109,7 +109,7 @@ def test_damage_is_one_sentence(tmp_path, content):
     path.write_bytes(content)
     try:
         load_pickle(path)
-    except TacitError as error:
+    except HandfulError as error:
         assert "\n" not in str(error) and str(path) in str(error)
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from samples import pixels, png
 
-from tacit.datasets import ImageSet, load_dataset
-from tacit.errors import TacitError
+from handful.datasets import ImageSet, load_dataset
+from handful.errors import HandfulError
 
 # (specific class, general class) of each image, and the classes' names, as in the original files.
 LABELS = {"train": [0, 1, 1, 0, 2], "val": [0, 0], "test": [1, 0]}
@@ -91,7 +91,7 @@ def test_class_folders(tmp_path):
 def test_labels_that_make_no_sense_are_refused(tmp_path, labels):
     np.savez(tmp_path / "train_images.npz", images=np.zeros((4, 84, 84, 3), np.uint8))
     (tmp_path / "train_labels.pkl").write_bytes(pickle.dumps(labels))
-    with pytest.raises(TacitError, match=r"train_labels\.pkl"):
+    with pytest.raises(HandfulError, match=r"train_labels\.pkl"):
         load_dataset("tiered-imagenet", "train", tmp_path)
 
 
@@ -105,8 +105,8 @@ def test_a_broken_png_is_left_out(tmp_path):
 
 
 def test_missing_parts(tmp_path):
-    with pytest.raises(TacitError, match="holds no 'val' split of tieredImageNet"):
+    with pytest.raises(HandfulError, match="holds no 'val' split of tieredImageNet"):
         load_dataset("tiered-imagenet", "val", tmp_path)
     (tmp_path / "val_images_png.pkl").write_bytes(pickle.dumps([]))
-    with pytest.raises(TacitError, match=r"val_images_png\.pkl but not val_labels\.pkl"):
+    with pytest.raises(HandfulError, match=r"val_images_png\.pkl but not val_labels\.pkl"):
         load_dataset("tiered-imagenet", "val", tmp_path)

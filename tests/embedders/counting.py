@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from tacit.datasets.base import Item
+from handful.datasets.base import Item
 
 
 class Counting:

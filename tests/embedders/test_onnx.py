@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tacit import TacitError
-from tacit.embedders import load_embedder
+from handful import HandfulError
+from handful.embedders import load_embedder
 
 onnx = pytest.importorskip("onnx", reason="needs onnx, which is among the dev requirements")
 pytest.importorskip("onnxruntime", reason="needs onnxruntime, which is among the dev requirements")
@@ -135,17 +135,17 @@ def two_inputs():
     ],
 )
 def test_inputs_that_do_not_fit(tmp_path, shape, options, sentence):
-    with pytest.raises(TacitError, match=sentence):
+    with pytest.raises(HandfulError, match=sentence):
         load_embedder(save(tmp_path / "model.onnx", shape, ECHO, **options))
 
 
 def test_no_input_and_several(tmp_path):
     add = [("Add", ["pixels", "mask"], ["vectors"], {})]
-    with pytest.raises(TacitError, match=r"should take one input .* and tensor\(float\) \(n, 3, 24, 24\)"):
+    with pytest.raises(HandfulError, match=r"should take one input .* and tensor\(float\) \(n, 3, 24, 24\)"):
         load_embedder(save(tmp_path / "model.onnx", None, add, inputs=two_inputs()))
     constant = [("Identity", ["value"], ["vectors"], {})]
     weights = ("value", np.ones((1, 3), dtype=np.float32))
-    with pytest.raises(TacitError, match=r"should take one input .* got none"):
+    with pytest.raises(HandfulError, match=r"should take one input .* got none"):
         load_embedder(save(tmp_path / "model.onnx", None, constant, inputs=[], constants=[weights]))
 
 
@@ -180,7 +180,7 @@ def test_outputs_that_do_not_fit(tmp_path, nodes, out, sentence):
         onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
     else:
         save(path, ["n", 3, 24, 24], nodes, out=out)
-    with pytest.raises(TacitError, match=f"the embedder onnx:.*model.onnx fails: ValueError: .*{sentence}"):
+    with pytest.raises(HandfulError, match=f"the embedder onnx:.*model.onnx fails: ValueError: .*{sentence}"):
         load_embedder(f"onnx:{path}")
 
 
@@ -189,7 +189,7 @@ def test_a_model_that_fails_when_it_runs(tmp_path):
     nodes = [("Flatten", ["pixels"], ["flat"], {}), ("MatMul", ["flat", "weights"], ["vectors"], {})]
     weights = ("weights", np.ones((3 * 24 * 24, 2), dtype=np.float32))
     name = save(tmp_path / "model.onnx", ["n", 3, "h", "w"], nodes, constants=[weights])
-    with pytest.raises(TacitError, match=r"the embedder onnx:.*model.onnx fails: ") as caught:
+    with pytest.raises(HandfulError, match=r"the embedder onnx:.*model.onnx fails: ") as caught:
         load_embedder(name)
     assert "\n" not in str(caught.value)
 
@@ -197,13 +197,13 @@ def test_a_model_that_fails_when_it_runs(tmp_path):
 @pytest.mark.parametrize("content", [b"", b"no model", b"\x08\x07\x12"])
 def test_what_is_no_model(tmp_path, content):
     (tmp_path / "model.onnx").write_bytes(content)
-    with pytest.raises(TacitError, match="is not an ONNX model that onnxruntime can read: ") as caught:
+    with pytest.raises(HandfulError, match="is not an ONNX model that onnxruntime can read: ") as caught:
         load_embedder(f"onnx:{tmp_path / 'model.onnx'}")
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["onnx:", "onnx:\0", "onnx:" + "a" * 5000, "onnx:nothing.onnx"])
 def test_no_file(name):
-    with pytest.raises(TacitError, match="there is no ONNX file at") as caught:
+    with pytest.raises(HandfulError, match="there is no ONNX file at") as caught:
         load_embedder(name)
     assert "\0" not in str(caught.value)

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from counting import arrays, items
 
-from tacit import TacitError
-from tacit.embedders import embed_images, load_embedder
+from handful import HandfulError
+from handful.embedders import embed_images, load_embedder
 
 PLAIN = "def embed(images):\n    return images.reshape(len(images), -1)[:, :4] * 1.0\nembed.image_size = 8\n"
 
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("TACIT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HANDFUL_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture
@@ -176,7 +176,7 @@ def test_code_that_is_not_known_keeps_no_vectors(project, capfd):
     assert "the vectors of mine:embed are not kept: mine had been imported before" in capfd.readouterr().err
     del module
     project(mine=PLAIN)
-    assert key("mine:embed"), "the first import is tacit's own"
+    assert key("mine:embed"), "the first import is handful's own"
     project_file = sys.modules["mine"].__file__
     with open(project_file, "a") as file:  # noqa: PTH123
         file.write("\n# edited since\n")
@@ -196,7 +196,7 @@ def test_an_edit_after_the_import_is_not_taken_for_what_runs(project):
 
 def test_a_builtin_has_no_code_to_compare(project, capfd):
     project(mine="import sys\n")
-    with pytest.raises(TacitError, match="the embedder math:sqrt fails: TypeError"):
+    with pytest.raises(HandfulError, match="the embedder math:sqrt fails: TypeError"):
         load_embedder("math:sqrt")
     assert "the vectors of math:sqrt are not kept" in capfd.readouterr().err
 
@@ -204,7 +204,7 @@ def test_a_builtin_has_no_code_to_compare(project, capfd):
 def test_code_of_an_installed_package(project):
     """Its distribution's list of files stands for it."""
     project()
-    with pytest.raises(TacitError, match="fails"):  # no embedder, but one whose code is found
+    with pytest.raises(HandfulError, match="fails"):  # no embedder, but one whose code is found
         load_embedder("filelock:FileLock")
 
 
@@ -234,7 +234,7 @@ def test_code_of_an_installed_package(project):
 )
 def test_what_cannot_be_loaded(project, name, content, sentence):
     project(mine=content)
-    with pytest.raises(TacitError, match=sentence) as caught:
+    with pytest.raises(HandfulError, match=sentence) as caught:
         load_embedder(name)
     assert "\n" not in str(caught.value) and "\0" not in str(caught.value)
 
@@ -243,7 +243,7 @@ def test_what_cannot_be_loaded(project, name, content, sentence):
 @pytest.mark.parametrize("value", ["0", "-1", "'big'", "10**9", "True", "None", "2.0", "[8]"])
 def test_bad_sizes(project, name, value):
     project(mine=f"{PLAIN}embed.{name} = {value}\n")
-    with pytest.raises(TacitError, match=f"the embedder mine:embed has {name} .*: it should be"):
+    with pytest.raises(HandfulError, match=f"the embedder mine:embed has {name} .*: it should be"):
         load_embedder("mine:embed")
 
 
@@ -264,19 +264,19 @@ def test_bad_sizes(project, name, value):
 )
 def test_functions_that_fail(project, body, sentence):
     project(mine=f"import numpy as np\ndef embed(images):\n    {body}\nembed.image_size = 8\n")
-    with pytest.raises(TacitError, match=sentence) as caught:
+    with pytest.raises(HandfulError, match=sentence) as caught:
         load_embedder("mine:embed")
     assert "\n" not in str(caught.value)
 
 
 def test_the_length_of_vectors_stays_what_it_was(project):
     project(mine="def embed(images):\n    return images[:, :, 0, 0][:, : 4 if len(images) == 1 else 5] * 1.0\n")
-    with pytest.raises(TacitError, match=r"should give numbers of shape \(3, 4\) for 3 images, got float64 of shape"):
+    with pytest.raises(HandfulError, match=r"should give numbers of shape \(3, 4\) for 3 images, got float64 of shape"):
         embed_images(load_embedder("mine:embed"), items(arrays(3)))
 
 
 def test_the_original_error_is_kept(project):
     project(mine="def embed(images):\n    return images.nothing\n")
-    with pytest.raises(TacitError) as caught:
+    with pytest.raises(HandfulError) as caught:
         load_embedder("mine:embed")
     assert isinstance(caught.value.__cause__, AttributeError)

@@ -9,8 +9,8 @@ import zipfile
 import numpy as np
 import pytest
 
-from tacit import TacitError
-from tacit.embedders import load_embedder
+from handful import HandfulError
+from handful.embedders import load_embedder
 
 NAMES = ["a.jpg", "b/c.jpg", "d.jpg"]
 VECTORS = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -21,7 +21,7 @@ def rows(path, names=tuple(NAMES)):
 
 
 def refused(path, sentence, names=tuple(NAMES)):
-    with pytest.raises(TacitError, match=sentence) as caught:
+    with pytest.raises(HandfulError, match=sentence) as caught:
         rows(path, names)
     assert "\n" not in str(caught.value) and "\0" not in str(caught.value)
 
@@ -29,7 +29,7 @@ def refused(path, sentence, names=tuple(NAMES)):
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 @pytest.mark.parametrize("vectors", [VECTORS, np.asfortranarray(VECTORS), VECTORS.astype(">f8"), VECTORS.astype("f2")])
 def test_sound_files(tmp_path, monkeypatch, save, vectors):
-    monkeypatch.setattr("tacit.embedders.precomputed.CHUNK", 20)  # in several parts
+    monkeypatch.setattr("handful.embedders.precomputed.CHUNK", 20)  # in several parts
     np.save(tmp_path / "v.npy", vectors)
     np.testing.assert_array_equal(rows(tmp_path / "v.npy"), VECTORS)
     save(tmp_path / "v.npz", paths=np.array(NAMES), vectors=vectors, other=np.zeros(3))
@@ -62,7 +62,7 @@ def test_flipped_bits_never_give_other_vectors(tmp_path):
         path.write_bytes(content[:place] + bytes([content[place] ^ 0x10]) + content[place + 1 :])
         try:
             found = rows(path)
-        except TacitError as error:
+        except HandfulError as error:
             assert "\n" not in str(error)
         else:
             np.testing.assert_array_equal(found, VECTORS)

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 from counting import Counting, arrays, items
 
-from tacit import TacitError
-from tacit.datasets.base import Item
-from tacit.datasets.images import BrokenImage
-from tacit.embedders import embed_images
-from tacit.embedders.store import RECORD, Store
+from handful import HandfulError
+from handful.datasets.base import Item
+from handful.datasets.images import BrokenImage
+from handful.embedders import embed_images
+from handful.embedders.store import RECORD, Store
 
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("TACIT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HANDFUL_CACHE", str(tmp_path / "cache"))
 
 
 def test_vectors_are_kept_by_content():
@@ -61,7 +61,7 @@ def test_what_a_kill_leaves_behind_is_not_believed():
 
 def test_a_stop_keeps_what_was_done(monkeypatch):
     pixels, embedder = arrays(20), Counting()
-    monkeypatch.setattr("tacit.embedders.store.BATCH_PIXELS", 5 * 16 * 16)
+    monkeypatch.setattr("handful.embedders.store.BATCH_PIXELS", 5 * 16 * 16)
     plain = embedder.embed
 
     def stops(images):
@@ -89,7 +89,7 @@ def test_broken_images_and_vectors_that_are_none():
     bad = Counting()
     bad.embed = lambda images: np.full((len(images), 16), np.nan, dtype=np.float32)
     bad.key = "bad"
-    with pytest.raises(TacitError, match="gives no finite vector for image 0"):
+    with pytest.raises(HandfulError, match="gives no finite vector for image 0"):
         embed_images(bad, items(arrays(2)))
 
 
@@ -208,7 +208,7 @@ def test_a_disk_that_is_full_in_the_middle_of_a_vector(monkeypatch):
 
     monkeypatch.setattr(os, "fsync", full)
     new = arrays(3, seed=1)
-    with pytest.raises(TacitError, match=r"cannot write .* \(No space left on device\): set TACIT_CACHE"):
+    with pytest.raises(HandfulError, match=r"cannot write .* \(No space left on device\): set HANDFUL_CACHE"):
         embed_images(embedder, items([*pixels, *new]))
     monkeypatch.setattr(os, "fsync", sync)
     again, _ = embed_images(embedder, items([*pixels, *new]))
@@ -226,14 +226,14 @@ def test_a_store_that_cannot_be_written_is_read(monkeypatch):
     monkeypatch.setattr(Path, "mkdir", refuses)
     again, _ = embed_images(embedder, items(pixels))
     np.testing.assert_array_equal(again, whole)
-    with pytest.raises(TacitError, match=r"cannot write .* \(Permission denied\)"):
+    with pytest.raises(HandfulError, match=r"cannot write .* \(Permission denied\)"):
         embed_images(embedder, items(arrays(1, seed=1)))
 
 
 def test_a_store_that_cannot_be_read():
     embedder = Counting()
     Store(embedder).digests_path.mkdir(parents=True)
-    with pytest.raises(TacitError, match=r"cannot read .*counting"):
+    with pytest.raises(HandfulError, match=r"cannot read .*counting"):
         embed_images(embedder, items(arrays(1)))
 
 
@@ -310,7 +310,7 @@ def test_names_that_are_no_text():
 def test_every_batch_is_checked(vectors, sentence):
     embedder = Counting()
     embedder.embed = lambda images: vectors
-    with pytest.raises(TacitError, match=sentence):
+    with pytest.raises(HandfulError, match=sentence):
         embed_images(embedder, items(arrays(3)))
     assert not Store(embedder).rows(), "and none of it is kept"
 

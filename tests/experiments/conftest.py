@@ -15,7 +15,7 @@ def own_cache(tmp_path_factory) -> Iterator[Path]:
     """A cache of one's own, which the workers inherit."""
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("cache")
-        patch.setenv("TACIT_CACHE", str(folder))
+        patch.setenv("HANDFUL_CACHE", str(folder))
         yield folder
 
 

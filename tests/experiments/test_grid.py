@@ -19,16 +19,16 @@ from pathlib import Path
 
 import pytest
 
-from tacit import TacitError
-from tacit.cli import app
-from tacit.datasets import load_dataset
-from tacit.errors import JobFailed
-from tacit.evaluation import Protocol
-from tacit.experiments import grid
-from tacit.experiments.cell import Cell, Measurement, Outcome, finished, worked
-from tacit.experiments.grid import RETRIES, run_grid
-from tacit.run import RunConfig
-from tacit.sampling import EpisodeSpec
+from handful import HandfulError
+from handful.cli import app
+from handful.datasets import load_dataset
+from handful.errors import JobFailed
+from handful.experiments import grid
+from handful.experiments.cell import Cell, Measurement, Outcome, finished, worked
+from handful.experiments.grid import RETRIES, run_grid
+from handful.runs.config import RunConfig
+from handful.runs.episodes import Protocol
+from handful.sampling import EpisodeSpec
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="finds the worker of a cell in /proc")
 
@@ -151,7 +151,7 @@ def test_one_at_a_time_gives_the_same_numbers(reference, cells, tmp_path):
 def test_results_of_another_training_are_refused(reference, cells):
     before = numbers(reference, cells)
     changed = replace(cells[4], config=replace(cells[4].config, seed=7))
-    with pytest.raises(TacitError, match=r"holds another run, which differs in seed \(0 here, 7 there\)"):
+    with pytest.raises(HandfulError, match=r"holds another run, which differs in seed \(0 here, 7 there\)"):
         run_grid([changed, *cells[:2]], reference, device="cpu")
     assert numbers(reference, cells) == before
 
@@ -189,7 +189,7 @@ def test_data_may_move(reference, cells, photos, tmp_path):
 
 def test_other_data_are_noticed(cells, tmp_path):
     other = replace(cells[0], config=replace(cells[0].config, fingerprint="0" * 16))
-    with pytest.raises(TacitError, match="are not those that the grid was made for"):
+    with pytest.raises(HandfulError, match="are not those that the grid was made for"):
         run_grid([other], tmp_path / "grid")
     assert not (tmp_path / "grid").exists()
 
@@ -239,7 +239,7 @@ def test_one_training_can_be_measured_in_several_ways(cells, tmp_path):
     ],
 )
 def test_bad_grids(cells, tmp_path, name, options, sentence):
-    with pytest.raises(TacitError, match=sentence):
+    with pytest.raises(HandfulError, match=sentence):
         run_grid([cells[0], replace(cells[1], name=name)], tmp_path / "grid", **options)
     assert not (tmp_path / "grid").exists()
 
@@ -268,7 +268,7 @@ def test_results_that_nobody_can_have_measured_are_refused(one, change):
     content = json.loads(path.read_text())
     content["measured"][0]["result"] |= change
     path.write_text(json.dumps(content))
-    with pytest.raises(TacitError, match="remove it to evaluate the run again") as error:
+    with pytest.raises(HandfulError, match="remove it to evaluate the run again") as error:
         run_grid([cell], folder, device="cpu")
     assert str(path) in str(error.value)
     assert "\n" not in str(error.value)
@@ -281,7 +281,7 @@ def test_results_that_nobody_can_have_measured_are_refused(one, change):
 def test_a_result_file_that_is_none_is_one_sentence(one, text):
     cell, folder = one
     (folder / cell.name / "cell.json").write_text(text)
-    with pytest.raises(TacitError, match=r"damaged|not the result of a cell"):
+    with pytest.raises(HandfulError, match=r"damaged|not the result of a cell"):
         finished(cell, folder)
 
 
@@ -290,7 +290,7 @@ def test_the_time_that_a_cell_took_is_a_number(one, seconds):
     cell, folder = one
     path = folder / cell.name / "cell.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "wall_seconds": seconds}))
-    with pytest.raises(TacitError, match="remove it to evaluate the run again"):
+    with pytest.raises(HandfulError, match="remove it to evaluate the run again"):
         worked(folder / cell.name)
 
 
@@ -333,7 +333,7 @@ def test_a_link_where_a_cell_should_be(cells, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "grid").mkdir()
     (tmp_path / "grid" / cells[0].name).symlink_to(tmp_path / "elsewhere", target_is_directory=True)
-    with pytest.raises(TacitError, match="is a link, and files would be written to where it leads"):
+    with pytest.raises(HandfulError, match="is a link, and files would be written to where it leads"):
         run_grid(cells[:1], tmp_path / "grid", device="cpu")
     assert not any((tmp_path / "elsewhere").iterdir())
 
@@ -407,7 +407,7 @@ def test_what_a_killed_grid_left_is_no_obstacle(one, cells):
 
 def test_without_ray_the_message_says_how_to_get_it(cells, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(TacitError, match=r"pip install tacit\[ray\]"):
+    with pytest.raises(HandfulError, match=r"pip install handful\[ray\]"):
         run_grid(cells, tmp_path, engine="ray")
 
 
@@ -455,7 +455,7 @@ def arguments(photos: Path, out: Path, *more: object) -> list[str]:
     ]  # fmt: skip
 
 
-def tacit(*words: str) -> None:
+def handful(*words: str) -> None:
     """In this process, whose workers are warm; the errors are raised that ``main`` makes sentences of."""
     app(list(words), standalone_mode=False)
 
@@ -463,7 +463,7 @@ def tacit(*words: str) -> None:
 def test_the_command(photos, tmp_path, capsys):
     grid = arguments(photos, tmp_path, "--method", "pn", "--method", "tac", "--set", "scale=0.5",
                      "--set", "grad_through_projection=true", "--distractors", "both", "--episodes", 5)  # fmt: skip
-    tacit(*grid)
+    handful(*grid)
     out, errors = capsys.readouterr()
     for word in ("pn", "tac", "1-shot", "1-shot, distractors", "±", "2 splits x 10 test episodes"):
         assert word in out
@@ -477,23 +477,23 @@ def test_the_command(photos, tmp_path, capsys):
     assert [float(row["mean"]) for row in rows] == [cell["result"]["mean"] for cell in content["cells"]]
 
     # More seeds: only these are run.
-    tacit(*grid, "--seed", "0", "--seed", "1", "--json")
+    handful(*grid, "--seed", "0", "--seed", "1", "--json")
     out, errors = capsys.readouterr()
     assert [row["seeds"] for row in json.loads(out)["summary"]] == [2] * 4
     assert errors.count("finished before") == 4
 
-    with pytest.raises(TacitError, match="differs in learning_rate"):
-        tacit(*grid, "--learning-rate", "0.1")
-    with pytest.raises(TacitError, match="--distractors takes without, with, both, got 'some'"):
-        tacit(*grid, "--distractors", "some")
-    with pytest.raises(TacitError, match="'pn/tac' takes NAME=VALUE"):
-        tacit(*grid, "--set", "depth=3")
+    with pytest.raises(HandfulError, match="differs in learning_rate"):
+        handful(*grid, "--learning-rate", "0.1")
+    with pytest.raises(HandfulError, match="--distractors takes without, with, both, got 'some'"):
+        handful(*grid, "--distractors", "some")
+    with pytest.raises(HandfulError, match="'pn/tac' takes NAME=VALUE"):
+        handful(*grid, "--set", "depth=3")
 
 
 def test_the_command_reports_failed_cells(photos, tmp_path, capsys):
     grid = arguments(photos, tmp_path, "--method", "pn", "--shots", 1, "--shots", 2, "--episodes", 40)
     with pytest.raises(JobFailed, match="2 of 2 cells failed: pn-1-shot-seed-0, pn-2-shot-seed-0"):
-        tacit(*grid, "--learning-rate", "1e30")
+        handful(*grid, "--learning-rate", "1e30")
     out, errors = capsys.readouterr()
     assert "pn-1-shot-seed-0: failed: training diverged" in errors
     assert "failed" in out
@@ -508,7 +508,7 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(photos, tmp_path):
     # Validated at the end only, so that a checkpoint before it is there because of Ctrl-C.
     more = ("--method", "pn", "--method", "tac", "--episodes", 600, "--validate-every", 600)
     grids = [arguments(photos, out, *more) for out in (straight, stopped)]
-    process = subprocess.Popen([sys.executable, "-m", "tacit", *grids[1]], stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, "-m", "handful", *grids[1]], stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
     while not all((stopped / name / "config.json").exists() for name in names):
         assert time.monotonic() < deadline and process.poll() is None
@@ -522,7 +522,7 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(photos, tmp_path):
     states = [json.loads((stopped / name / "checkpoint" / "last.json").read_text())["state"] for name in names]
     assert all(0 < state["episode"] < 600 for state in states), "saved where it was"
     for command in grids:
-        tacit(*command)
+        handful(*command)
     for name in names:
         heads = [json.loads((folder / name / "checkpoint" / "last.json").read_text()) for folder in (stopped, straight)]
         assert heads[0]["sha256"] == heads[1]["sha256"]
@@ -531,12 +531,12 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(photos, tmp_path):
 @pytest.mark.slow
 def test_two_processes_may_run_the_same_grid(photos, tmp_path, capsys):
     grid = arguments(photos, tmp_path, "--method", "pn", "--method", "tac", "--episodes", 60, "--json")
-    other = subprocess.Popen([sys.executable, "-m", "tacit", *grid], stdout=subprocess.PIPE, text=True)
+    other = subprocess.Popen([sys.executable, "-m", "handful", *grid], stdout=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
     while not list(tmp_path.glob("*/config.json")):
         assert time.monotonic() < deadline and other.poll() is None
         time.sleep(0.05)
-    tacit(*grid)
+    handful(*grid)
     theirs, _ = other.communicate(timeout=120)
     assert other.returncode == 0
     assert capsys.readouterr().out == theirs, "each cell was trained and evaluated once"

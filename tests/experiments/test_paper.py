@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from tacit.experiments.paper import (
+from handful.experiments.paper import (
     ABLATION,
     BUDGETS,
     FIGURES,
@@ -20,8 +20,8 @@ from tacit.experiments.paper import (
     UNDER_DISTRACTORS,
     recipe_for,
 )
-from tacit.experiments.plan import check_what
-from tacit.methods import build_method, methods
+from handful.experiments.plan import check_what
+from handful.methods import build_method, methods
 
 EVERY_SYSTEM = [*SYSTEMS, *ABLATION, *START]
 

@@ -24,17 +24,17 @@ import pytest
 import torch
 from PIL import Image
 
-from tacit import TacitError
-from tacit import functional as F
-from tacit.cli import main
-from tacit.datasets import load_dataset
-from tacit.evaluation import embed
-from tacit.experiments.cell import format_accuracy
-from tacit.experiments.paper import TABLES, Budget, Recipe
-from tacit.experiments.plan import Plan, Setting, plan_iterations, plan_tac
-from tacit.experiments.reproduce import reproduce
-from tacit.run import load_run
-from tacit.sampling import EpisodeSampler, EpisodeSpec, split_labelled
+from handful import HandfulError
+from handful import functional as F
+from handful.cli import main
+from handful.datasets import load_dataset
+from handful.experiments.cell import format_accuracy
+from handful.experiments.paper import TABLES, Budget, Recipe
+from handful.experiments.plan import Plan, Setting, plan_iterations, plan_tac
+from handful.experiments.reproduce import reproduce
+from handful.runs.episodes import embed
+from handful.runs.folder import load_run
+from handful.sampling import EpisodeSampler, EpisodeSpec, split_labelled
 
 EVERYTHING = ("table1", "table3", "iterations", "entropy", "tsne", "distractors")
 PICTURES = EVERYTHING[2:]
@@ -60,7 +60,7 @@ def setting(photos) -> Setting:
 def out(setting, tmp_path_factory) -> Path:
     """Everything at once, undisturbed."""
     folder = tmp_path_factory.mktemp("report")
-    content = reproduce(EVERYTHING, setting, folder, command="tacit reproduce all", jobs=2, device="cpu")
+    content = reproduce(EVERYTHING, setting, folder, command="handful reproduce all", jobs=2, device="cpu")
     assert not content["failed"]
     return folder
 
@@ -117,8 +117,8 @@ class Page(HTMLParser):
 def test_a_folder_with_other_things_in_it_is_left_alone(setting, tmp_path):
     for name in ("report.html", "table1.csv"):
         (tmp_path / name).write_text("mine")
-    with pytest.raises(TacitError, match="exists and is not from a reproduction: choose another --out"):
-        reproduce(("table1",), setting, tmp_path, command="tacit reproduce table1", device="cpu")
+    with pytest.raises(HandfulError, match="exists and is not from a reproduction: choose another --out"):
+        reproduce(("table1",), setting, tmp_path, command="handful reproduce table1", device="cpu")
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"report.html": "mine", "table1.csv": "mine"}
 
 
@@ -198,7 +198,7 @@ def test_the_page_needs_nothing_but_itself(out):
     assert all(reference.startswith("data:image/png;base64,") for reference in page.references)
     assert not page.tags & {"link", "script", "iframe", "object", "embed"}
     assert not re.search(r"https?://|url\(|@import", text)
-    assert "tacit reproduce all" in text
+    assert "handful reproduce all" in text
 
 
 # --- figures
@@ -297,7 +297,7 @@ def test_one_test_episode_has_no_interval(out, setting, tmp_path):
     shutil.copytree(out / "runs" / "tac-1-shot-6-way", tmp_path / "runs" / "tac-1-shot-6-way")
     once = replace(setting, budget=replace(setting.budget, splits=1, test_episodes=1), methods=("tac",))
     once = replace(once, distractors=(False,))
-    reproduce(["table1", "entropy"], once, tmp_path, command="tacit", jobs=2, device="cpu")
+    reproduce(["table1", "entropy"], once, tmp_path, command="handful", jobs=2, device="cpu")
     content = read_content(tmp_path)  # which must be JSON, and that has no word for what is not a number
     assert [row["interval"] for row in content["table1"]] == [None, None]
     assert {(row["accuracy_interval"], row["cross_entropy_interval"]) for row in content["entropy"]} == {(None, None)}
@@ -325,7 +325,7 @@ def test_what_is_missing_is_made_again_and_nothing_else(out, setting, tmp_path):
     partly.write_text(json.dumps({**content, "measured": content["measured"][:2]}))
     before = {path: path.stat().st_mtime_ns for path in runs.glob("*/checkpoint/*")}
 
-    again = reproduce(EVERYTHING, setting, tmp_path, command="tacit reproduce all", jobs=2, device="cpu")
+    again = reproduce(EVERYTHING, setting, tmp_path, command="handful reproduce all", jobs=2, device="cpu")
     assert not again["failed"]
     assert read_content(tmp_path) == read_content(out)
     assert markdown_tables(tmp_path) == markdown_tables(out)
@@ -338,7 +338,7 @@ def test_what_is_missing_is_made_again_and_nothing_else(out, setting, tmp_path):
 def test_another_table_in_the_same_folder_uses_the_runs_there_are(out, setting, tmp_path):
     shutil.copytree(out / "runs", tmp_path / "runs")
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("*")}
-    reproduce(["table3"], setting, tmp_path, command="tacit reproduce table3", jobs=2, device="cpu")
+    reproduce(["table3"], setting, tmp_path, command="handful reproduce table3", jobs=2, device="cpu")
     assert read_content(tmp_path)["table3"] == read_content(out)["table3"]
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("*")} == before
 
@@ -375,7 +375,7 @@ def test_all_models_can_start_from_one_classifier(setting, tmp_path):
 
 def test_what_cannot_be_planned_is_said_before_the_start_is_trained(setting, tmp_path):
     wrong = replace(setting, pretraining=3, methods=("pn",))
-    with pytest.raises(TacitError, match="the table has no line of pn"):
+    with pytest.raises(HandfulError, match="the table has no line of pn"):
         reproduce(("table3",), wrong, tmp_path, command="", jobs=2, device="cpu")
     assert not list(tmp_path.iterdir())
 
@@ -384,7 +384,7 @@ def test_a_cell_that_fails_is_named_and_the_rest_stands(setting, tmp_path):
     recipe = replace(setting.recipe, learning_rate=1e30)
     options = {"episodes": 40, "splits": 1, "test_episodes": 2}
     wild = replace(setting, recipe=recipe, methods=("tac",), distractors=(False,), budget=Budget(**options))
-    content = reproduce(["table1", "iterations", "entropy", "tsne"], wild, tmp_path, command="tacit", jobs=2)
+    content = reproduce(["table1", "iterations", "entropy", "tsne"], wild, tmp_path, command="handful", jobs=2)
     assert "training diverged" in content["failed"]["tac-1-shot-6-way"]
     assert [row["accuracy"] for row in content["table1"]] == [None, None]
     text = (tmp_path / "report.md").read_text()
@@ -399,8 +399,8 @@ def test_a_cell_that_fails_is_named_and_the_rest_stands(setting, tmp_path):
     ],
 )
 def test_an_empty_table_is_refused(setting, tmp_path, change, sentence):
-    with pytest.raises(TacitError, match=sentence):
-        reproduce(["table3"], replace(setting, **change), tmp_path / "out", command="tacit")
+    with pytest.raises(HandfulError, match=sentence):
+        reproduce(["table3"], replace(setting, **change), tmp_path / "out", command="handful")
     assert not (tmp_path / "out").exists()
 
 
@@ -451,11 +451,11 @@ def tiered(own_cache, tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def tacit(monkeypatch, capsys) -> Callable[..., tuple[int, str, str]]:
+def handful(monkeypatch, capsys) -> Callable[..., tuple[int, str, str]]:
     """The command in this process, whose workers are warm: exit code, standard output and error."""
 
     def run(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["tacit", *map(str, words)])
+        monkeypatch.setattr(sys, "argv", ["handful", *map(str, words)])
         with pytest.raises(SystemExit) as end:
             main()
         return (int(end.value.code or 0), *capsys.readouterr())
@@ -466,8 +466,8 @@ def tacit(monkeypatch, capsys) -> Callable[..., tuple[int, str, str]]:
 SHORT = ["--episodes", 2, "--splits", 1, "--test-episodes", 3, "--jobs", 2, "--device", "cpu"]
 
 
-def test_table_1_on_mini_imagenet(mini, tmp_path, tacit):
-    code, out, errors = tacit(
+def test_table_1_on_mini_imagenet(mini, tmp_path, handful):
+    code, out, errors = handful(
         "reproduce", "table1", "--dataset", "mini-imagenet", "--data", mini, "--image-size", 28, "--out", tmp_path,
         "--method", "pn", "--method", "tac", "--shots", 1, *SHORT,
     )  # fmt: skip
@@ -488,8 +488,8 @@ def test_table_1_on_mini_imagenet(mini, tmp_path, tacit):
     assert "report.html" in errors
 
 
-def test_five_shots_on_mini_imagenet(mini, tmp_path, tacit):
-    code, out, errors = tacit(
+def test_five_shots_on_mini_imagenet(mini, tmp_path, handful):
+    code, out, errors = handful(
         "reproduce", "table1", "--dataset", "mini-imagenet", "--data", mini, "--image-size", 28, "--out", tmp_path,
         "--method", "tapnet", "--method", "tapnet-semi", "--shots", 5, "--precision", "bfloat16", "--json", *SHORT,
     )  # fmt: skip
@@ -506,8 +506,8 @@ def test_five_shots_on_mini_imagenet(mini, tmp_path, tacit):
     assert (config["method"], config["train"]["shots"], config["precision"]) == ("tapnet", 5, "bfloat16")
 
 
-def test_table_2_on_tiered_imagenet(tiered, tmp_path, tacit):
-    code, _, errors = tacit(
+def test_table_2_on_tiered_imagenet(tiered, tmp_path, handful):
+    code, _, errors = handful(
         "reproduce", "table2", "--dataset", "tiered-imagenet", "--data", tiered, "--image-size", 32, "--out", tmp_path,
         "--method", "tacdap", "--method", "tapnet", "--shots", 1, *SHORT,
     )  # fmt: skip
@@ -536,16 +536,16 @@ def test_table_2_on_tiered_imagenet(tiered, tmp_path, tacit):
         (["table1", "--device", "abacus"], "unknown device 'abacus'"),
     ],
 )
-def test_bad_input_is_one_sentence(tmp_path, tacit, words, sentence):
-    code, out, errors = tacit("reproduce", *words, "--out", tmp_path / "out")
+def test_bad_input_is_one_sentence(tmp_path, handful, words, sentence):
+    code, out, errors = handful("reproduce", *words, "--out", tmp_path / "out")
     assert (code, out) == (2, "")
-    assert errors.startswith(f"tacit: {sentence}")
+    assert errors.startswith(f"handful: {sentence}")
     assert len(errors.splitlines()) == 1
     assert not (tmp_path / "out").exists()
 
 
-def test_failed_cells_are_named_and_the_exit_code_tells(mini, tmp_path, tacit):
-    code, out, errors = tacit(
+def test_failed_cells_are_named_and_the_exit_code_tells(mini, tmp_path, handful):
+    code, out, errors = handful(
         "reproduce", "table1", "--dataset", "mini-imagenet", "--data", mini, "--image-size", 28, "--out", tmp_path,
         "--method", "tac", "--distractors", "without", "--shots", 1, "--labelled-ratio", 0.1, *SHORT,
     )  # fmt: skip
@@ -558,7 +558,7 @@ def test_failed_cells_are_named_and_the_exit_code_tells(mini, tmp_path, tacit):
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="sends SIGTERM")
-def test_stopped_twice_it_ends_in_the_same_report(mini, tmp_path, tacit):
+def test_stopped_twice_it_ends_in_the_same_report(mini, tmp_path, handful):
     def words(out: Path) -> list[str]:
         command = ["reproduce", "table1", "--dataset", "mini-imagenet", "--data", mini, "--image-size", 28,
                    "--out", out, "--method", "tac", "--method", "tapnet", "--method", "tapnet-semi", "--shots", 1,
@@ -567,7 +567,7 @@ def test_stopped_twice_it_ends_in_the_same_report(mini, tmp_path, tacit):
 
     straight, stopped = tmp_path / "straight", tmp_path / "stopped"
     for sign in ("runs/tac-1-shot-20-way/config.json", "runs/tac-1-shot-20-way/cell.json"):
-        command = [sys.executable, "-m", "tacit", *words(stopped)]
+        command = [sys.executable, "-m", "handful", *words(stopped)]
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         deadline = time.monotonic() + 120
         while not (stopped / sign).exists():
@@ -580,7 +580,7 @@ def test_stopped_twice_it_ends_in_the_same_report(mini, tmp_path, tacit):
         assert "Traceback" not in errors
         assert not (stopped / "report.html").exists()
     for out in (straight, stopped):
-        assert tacit(*words(out))[0] == 0
+        assert handful(*words(out))[0] == 0
     assert read_content(stopped) == read_content(straight)
     assert markdown_tables(stopped) == markdown_tables(straight)
     for name in ("tac", "tapnet"):

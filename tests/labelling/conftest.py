@@ -30,7 +30,7 @@ def labels(photos) -> Path:
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path, monkeypatch) -> Path:
-    monkeypatch.setenv("TACIT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HANDFUL_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 

@@ -1,4 +1,4 @@
-"""What ``tacit label`` puts into a folder of the user's, and that it never costs them a file."""
+"""What ``handful label`` puts into a folder of the user's, and that it never costs them a file."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from album import COLOURS, truth, write_labels
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tacit import TacitError
-from tacit.cli import main
-from tacit.labelling import label_images
-from tacit.labelling.export import folder_names
-from tacit.publish import DRAFT, LOCK, MANIFEST, publishing
+from handful import HandfulError
+from handful.cli import main
+from handful.labelling import label_images
+from handful.labelling.export import folder_names
+from handful.publish import DRAFT, LOCK, MANIFEST, publishing
 
 Tree = dict[str, bytes]
 
@@ -53,7 +53,7 @@ def run(album: dict[str, object], out: Path, **options: object) -> None:
 def refused(album: dict[str, object], out: Path, sentence: str, **options: object) -> None:
     top = out.parent
     before = tree(top)
-    with pytest.raises(TacitError, match=sentence):
+    with pytest.raises(HandfulError, match=sentence):
         run(album, out, **options)
     assert tree(top) == before
 
@@ -70,7 +70,7 @@ def test_the_images_are_not_exported_onto_themselves(album, photos, tmp_path):
 def test_a_folder_of_the_users_is_not_replaced(album, tmp_path):
     (tmp_path / "out" / "images").mkdir(parents=True)
     (tmp_path / "out" / "images" / "holiday.jpg").write_bytes(b"mine")
-    refused(album, tmp_path / "out", r"holiday\.jpg is not a file that tacit wrote")
+    refused(album, tmp_path / "out", r"holiday\.jpg is not a file that handful wrote")
     (tmp_path / "out" / "images" / "holiday.jpg").unlink()
     run(album, tmp_path / "out")
     assert len(tree(tmp_path / "out" / "images")) == 72
@@ -82,7 +82,7 @@ def test_a_folder_of_the_users_is_not_replaced(album, tmp_path):
 def test_no_file_of_the_users_is_replaced(album, tmp_path, name):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / name).write_bytes(b"mine")
-    refused(album, tmp_path / "out", f"{name} is not a file that tacit wrote", report=True, label_studio=True)
+    refused(album, tmp_path / "out", f"{name} is not a file that handful wrote", report=True, label_studio=True)
 
 
 @pytest.mark.parametrize("name", [MANIFEST, DRAFT, LOCK])
@@ -98,11 +98,11 @@ def test_an_export_that_was_corrected_by_hand_is_kept(album, tmp_path):
     run(album, out)
     moved = next((out / "images" / "red").iterdir())
     moved.rename(out / "images" / "blue" / moved.name)
-    refused(album, out, "is not a file that tacit wrote")
+    refused(album, out, "is not a file that handful wrote")
     refused({**album, "images": out / "images", "labels": None}, out, "is where the images would be exported to")
     (out / "images" / "blue" / moved.name).rename(moved)
     moved.write_bytes(moved.read_bytes() + b"edited")
-    refused(album, out, "was changed since tacit wrote it")
+    refused(album, out, "was changed since handful wrote it")
 
 
 def test_predictions_that_were_corrected_by_hand_are_kept(album, tmp_path):
@@ -110,7 +110,7 @@ def test_predictions_that_were_corrected_by_hand_are_kept(album, tmp_path):
     run(album, out)
     with (out / "predictions.csv").open("a") as file:
         file.write("mine\n")
-    refused(album, out, r"predictions\.csv was changed since tacit wrote it")
+    refused(album, out, r"predictions\.csv was changed since handful wrote it")
 
 
 def test_a_new_export_replaces_the_old_one(album, tmp_path):
@@ -148,7 +148,7 @@ def test_an_export_that_cannot_be_made_leaves_the_old_one(album, photos, tmp_pat
             archive.write(path, path.relative_to(photos).as_posix())
     zipped = {**album, "images": tmp_path / "photos.zip"}
     refused(zipped, out, "images in an archive cannot be linked to", folders="link")
-    monkeypatch.setattr("tacit.labelling.find_labels", lambda *_, **__: pytest.fail("it is refused before the work"))
+    monkeypatch.setattr("handful.labelling.find_labels", lambda *_, **__: pytest.fail("it is refused before the work"))
     refused(zipped, out, "images in an archive cannot be linked to", folders="link")
     monkeypatch.undo()
     before = tree(out)
@@ -158,10 +158,10 @@ def test_an_export_that_cannot_be_made_leaves_the_old_one(album, photos, tmp_pat
         gone.unlink()
         return export_folders(found, files, *rest)
 
-    from tacit.labelling import export_folders
+    from handful.labelling import export_folders
 
-    monkeypatch.setattr("tacit.labelling.export_folders", vanish)
-    with pytest.raises(TacitError, match=r"cannot copy other 11\.png: No such file"):
+    monkeypatch.setattr("handful.labelling.export_folders", vanish)
+    with pytest.raises(HandfulError, match=r"cannot copy other 11\.png: No such file"):
         run(album, out)
     assert tree(out) == before
 
@@ -227,13 +227,13 @@ def test_label_studio_links_are_addresses(photos, labels, embedder, tmp_path):
 def test_the_command_says_what_is_in_the_way(album, tmp_path, capsys, monkeypatch):
     (tmp_path / "out" / "images").mkdir(parents=True)
     (tmp_path / "out" / "images" / "holiday.jpg").write_bytes(b"mine")
-    words = ["tacit", "label", album["images"], "--labels", album["labels"], "--embedder", album["embedder"],
+    words = ["handful", "label", album["images"], "--labels", album["labels"], "--embedder", album["embedder"],
              "--out", tmp_path / "out", "--export-folders", "copy"]  # fmt: skip
     monkeypatch.setattr(sys, "argv", [str(word) for word in words])
     with pytest.raises(SystemExit) as end:
         main()
     assert end.value.code == 2
-    assert "holiday.jpg is not a file that tacit wrote: move it away" in capsys.readouterr().err
+    assert "holiday.jpg is not a file that handful wrote: move it away" in capsys.readouterr().err
 
 
 # --- whatever stands around
@@ -241,9 +241,9 @@ def test_the_command_says_what_is_in_the_way(album, tmp_path, capsys, monkeypatc
 
 NAMES = st.sampled_from([
     "predictions.csv", "report.html", "images", "images/red/x.png", "images/holiday.jpg", "images/none-of-these/00.png",
-    ".tacit.json", ".tacit.lock", ".tacit.json.part", ".tacit-0123456789ab.part/images/a.png",
+    ".handful.json", ".handful.lock", ".handful.json.part", ".handful-0123456789ab.part/images/a.png",
     "images.kept-1/a", ".images.part", "map.png",
-    "notes.txt", "label-studio.json", "images/.tacit.json", "photos/day 0/00.png", "Images/a.png",
+    "notes.txt", "label-studio.json", "images/.handful.json", "photos/day 0/00.png", "Images/a.png",
 ])  # fmt: skip
 CONTENTS = st.sampled_from([b"", b"mine", b"{}", b'{"format": 1, "files": {"notes.txt": []}, "stage": null}'])
 
@@ -270,7 +270,7 @@ def test_every_file_that_was_there_is_still_there(album, tmp_path_factory, aroun
             ours.add(DRAFT)
         try:
             run(album, out, folders=how, label_studio=studio)
-        except TacitError:
+        except HandfulError:
             assert every_file(out) == before, "what is refused changes nothing"
         after = every_file(out)
         assert {name: after.get(name) for name in before if name not in ours} == {
@@ -329,7 +329,7 @@ def processes() -> multiprocessing.context.BaseContext:
     if sys.platform == "win32":
         pytest.skip("needs processes that can be forked and killed")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tacit.labelling", "test_export"])
+    context.set_forkserver_preload(["handful.labelling", "test_export"])
     return context
 
 
@@ -414,7 +414,7 @@ def test_without_swapping_a_kill_between_two_renames_is_mended(album, photos, tm
     out = tmp_path / "out"
     run(album, out)
     before = whole(out, photos)
-    monkeypatch.setattr("tacit.publish._swap", lambda *_: False)
+    monkeypatch.setattr("handful.publish._swap", lambda *_: False)
     rename = Path.rename
 
     def killed(self, target):
@@ -424,7 +424,7 @@ def test_without_swapping_a_kill_between_two_renames_is_mended(album, photos, tm
 
     monkeypatch.setattr(Path, "rename", killed)
     with monkeypatch.context() as inner:
-        inner.setattr("tacit.publish._tidy", lambda *_: None)
+        inner.setattr("handful.publish._tidy", lambda *_: None)
         with pytest.raises(SystemExit):
             run(album, out)
     assert not (out / "images").exists()
@@ -444,11 +444,11 @@ def test_what_is_written_into_an_export_while_it_is_replaced_is_kept(tmp_path, m
     write(b"first")
 
     def meanwhile(out: Path) -> None:
-        for former in out.glob(".tacit-*/images"):
+        for former in out.glob(".handful-*/images"):
             if (former / "a.png").read_bytes() == b"first":
                 (former / "b.png").write_bytes(b"mine")
 
-    monkeypatch.setattr("tacit.publish.flush_folder", meanwhile)
+    monkeypatch.setattr("handful.publish.flush_folder", meanwhile)
     write(b"second")
     assert tree(tmp_path) == {"images/a.png": b"second", "images.kept-1/b.png": b"mine"}
     assert "images.kept-1" in caplog.text

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from album import truth, write_labels
 
-import tacit
-from tacit import TacitError
-from tacit.cli import app, main
-from tacit.labelling import find_labels, label_images
-from tacit.labelling.label import _two_best
+import handful
+from handful import HandfulError
+from handful.cli import app, main
+from handful.labelling import find_labels, label_images
+from handful.labelling.label import _two_best
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -30,7 +30,7 @@ def read(path: Path) -> list[dict[str, str]]:
 
 
 def test_labels_are_found_and_others_are_none_of_these(photos, labels, embedder):
-    found = tacit.label_images(photos, labels, embedder=embedder)
+    found = handful.label_images(photos, labels, embedder=embedder)
     assert [one.path for one in found.predictions] == sorted(one.path for one in found.predictions)
     own = [one for one in found.predictions if truth(one.path) != "sand"]
     assert all(one.label == truth(one.path) for one in own)
@@ -149,7 +149,7 @@ def test_a_class_whose_images_are_all_broken(photos, embedder):
     (photos / "broken.jpg").write_bytes(b"no image")
     rows = [("day 0/00.png", "red"), ("day 1/01.png", "green"), ("broken.jpg", "blue")]
     table = write_labels(photos.parent / "labels.csv", rows)
-    with pytest.raises(TacitError, match=r"none of the images labelled 'blue' can be read; the first, broken\.jpg"):
+    with pytest.raises(HandfulError, match=r"none of the images labelled 'blue' can be read; the first, broken\.jpg"):
         find_labels(photos, table, embedder=embedder)
 
 
@@ -172,7 +172,7 @@ def test_vectors_of_your_own(photos, labels, tmp_path):
     mixed = find_labels(photos, labels, embedder=f"npy:{tmp_path / 'v.npz'}")
     assert [one.label for one in mixed.predictions] == [one.label for one in plain.predictions]
     np.save(tmp_path / "v.npy", vectors[1:])
-    with pytest.raises(TacitError, match="has 71 vectors, but there are 72 images"):
+    with pytest.raises(HandfulError, match="has 71 vectors, but there are 72 images"):
         find_labels(photos, labels, embedder=f"npy:{tmp_path / 'v.npy'}")
 
 
@@ -207,7 +207,7 @@ def test_the_command(photos, labels, embedder, tmp_path, capsys):
 )
 def test_bad_input_is_one_sentence(photos, labels, embedder, tmp_path, capsys, monkeypatch, change, sentence):
     before = tree(tmp_path)
-    words = ["tacit", "label", photos, "--labels", labels, "--out", tmp_path / "out", "--embedder", embedder]
+    words = ["handful", "label", photos, "--labels", labels, "--out", tmp_path / "out", "--embedder", embedder]
     change = [str(photos / "out") if word == "INSIDE" else word for word in change]
     monkeypatch.setattr(sys, "argv", [str(word) for word in [*words, *change]])
     with pytest.raises(SystemExit) as caught:

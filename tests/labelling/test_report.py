@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 from album import COLOURS, write_labels
 
-from tacit.cli import app
-from tacit.datasets.images import BrokenImage
-from tacit.labelling import Labelling, Prediction, label_images
-from tacit.labelling import report as reports
-from tacit.labelling.report import MAPPED_CLASSES, SHOWN, SHOWN_CLASSES, draw_map, report_files
+from handful.cli import app
+from handful.datasets.images import BrokenImage
+from handful.labelling import Labelling, Prediction, label_images
+from handful.labelling import report as reports
+from handful.labelling.report import MAPPED_CLASSES, SHOWN, SHOWN_CLASSES, draw_map, report_files
 
 
 class Nothing:

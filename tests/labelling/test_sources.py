@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from album import COLOURS, draw, write_labels
 
-from tacit import TacitError
-from tacit.datasets.files import open_files
-from tacit.labelling import collect
+from handful import HandfulError
+from handful.datasets.files import open_files
+from handful.labelling import collect
 
 
 def test_a_table_beside_the_images(photos, labels):
@@ -87,7 +87,7 @@ def test_a_byte_order_mark_and_blank_lines(photos):
     ],
 )
 def test_labels_that_cannot_be_used(photos, rows, sentence):
-    with pytest.raises(TacitError, match=sentence.replace("(", r"\(")) as caught:
+    with pytest.raises(HandfulError, match=sentence.replace("(", r"\(")) as caught:
         collect(photos, write_labels(photos.parent / "labels.csv", rows))
     assert "\n" not in str(caught.value)
 
@@ -111,19 +111,19 @@ def test_labels_that_cannot_be_used(photos, rows, sentence):
 )
 def test_tables_that_are_none(photos, content, sentence):
     (photos.parent / "labels.csv").write_bytes(content)
-    with pytest.raises(TacitError, match=sentence):
+    with pytest.raises(HandfulError, match=sentence):
         collect(photos, photos.parent / "labels.csv")
 
 
 def test_nothing_there(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "notes.txt").write_text("no image")
-    with pytest.raises(TacitError, match=r"holds no images"):
+    with pytest.raises(HandfulError, match=r"holds no images"):
         collect(tmp_path / "empty")
-    with pytest.raises(TacitError, match="no such folder or archive"):
+    with pytest.raises(HandfulError, match="no such folder or archive"):
         collect(tmp_path / "nothing")
     draw(tmp_path / "one" / "a.png", COLOURS["red"], np.random.default_rng(0))
-    with pytest.raises(TacitError, match="cannot read the labels"):
+    with pytest.raises(HandfulError, match="cannot read the labels"):
         collect(tmp_path / "one", tmp_path / "none.csv")
 
 
@@ -150,7 +150,7 @@ def test_no_image_that_can_be_had_says_what_was_passed_over(tmp_path, photos):
         (tmp_path / "links" / "to").symlink_to(photos, target_is_directory=True)
     except OSError:
         pytest.skip("this system does not let users make links")
-    with pytest.raises(TacitError, match=r"holds no images .*; to is a link to a folder, which is not followed"):
+    with pytest.raises(HandfulError, match=r"holds no images .*; to is a link to a folder, which is not followed"):
         collect(tmp_path / "links")
 
 
@@ -229,7 +229,7 @@ def test_a_name_that_may_be_two_images_of_an_archive(photos, wrapped):
     path = wrapped("photos/photos/day 0/00.png")
     rows = [("photos/day 0/00.png", "red"), ("day 1/01.png", "green")]
     sentence = "line 2: 'photos/day 0/00.png' may be two images: write 'day 0/00.png' or 'photos/photos/day 0/00.png'"
-    with pytest.raises(TacitError, match=sentence):
+    with pytest.raises(HandfulError, match=sentence):
         collect(path, write_labels(photos.parent / "labels.csv", rows))
     rows[0] = ("photos/photos/day 0/00.png", "red")
     found = collect(path, write_labels(photos.parent / "labels.csv", rows))
@@ -239,7 +239,7 @@ def test_a_name_that_may_be_two_images_of_an_archive(photos, wrapped):
 def test_an_archive_of_one_class(tmp_path):
     with zipfile.ZipFile(tmp_path / "cats.zip", "w") as archive:
         archive.writestr("cats/1.png", b"?")
-    with pytest.raises(TacitError, match="no image is labelled"):
+    with pytest.raises(HandfulError, match="no image is labelled"):
         collect(tmp_path / "cats.zip")
 
 
@@ -252,7 +252,7 @@ def test_labels_that_differ_little_are_different_classes(photos):
 @pytest.mark.parametrize("label", ["a\u202eb", "a\u200bb", "a\x9bb", "a\x7fb"])
 def test_labels_that_could_deceive_a_reader(photos, label):
     table = write_labels(photos.parent / "labels.csv", [("day 0/00.png", label), ("day 1/01.png", "b")])
-    with pytest.raises(TacitError, match="cannot be a class's name") as caught:
+    with pytest.raises(HandfulError, match="cannot be a class's name") as caught:
         collect(photos, table)
     assert str(caught.value).isprintable()
 
@@ -260,22 +260,22 @@ def test_labels_that_could_deceive_a_reader(photos, label):
 @pytest.mark.skipif(sys.platform != "linux", reason="file names are text elsewhere")
 def test_a_class_folder_whose_name_is_no_text(photos):
     (photos / "day 0").rename(os.fsdecode(os.fsencode(photos) + b"/caf\xe9"))
-    with pytest.raises(TacitError, match=r"the label 'caf\\udce9' cannot be a class's name"):
+    with pytest.raises(HandfulError, match=r"the label 'caf\\udce9' cannot be a class's name"):
         collect(photos)
 
 
 def test_a_table_that_is_no_file(photos, tmp_path):
-    with pytest.raises(TacitError, match="not a file but a folder, a pipe or a device"):
+    with pytest.raises(HandfulError, match="not a file but a folder, a pipe or a device"):
         collect(photos, tmp_path)
     if hasattr(os, "mkfifo"):
         os.mkfifo(tmp_path / "pipe.csv")
-        with pytest.raises(TacitError, match="not a file but a folder, a pipe or a device"):
+        with pytest.raises(HandfulError, match="not a file but a folder, a pipe or a device"):
             collect(photos, tmp_path / "pipe.csv")
         os.mkfifo(photos / "labels.csv")
-        with pytest.raises(TacitError, match="not a file but a folder, a pipe or a device"):
+        with pytest.raises(HandfulError, match="not a file but a folder, a pipe or a device"):
             collect(photos)
     if Path("/dev/zero").exists():
-        with pytest.raises(TacitError, match="not a file but a folder, a pipe or a device"):
+        with pytest.raises(HandfulError, match="not a file but a folder, a pipe or a device"):
             collect(photos, Path("/dev/zero"))
 
 
@@ -284,15 +284,15 @@ def test_a_table_that_may_not_be_read(photos, labels, monkeypatch):
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr(Path, "open", refuse)
-    with pytest.raises(TacitError, match=r"cannot read the labels in .*labels\.csv: Permission denied"):
+    with pytest.raises(HandfulError, match=r"cannot read the labels in .*labels\.csv: Permission denied"):
         collect(photos, labels)
 
 
 def test_a_table_in_an_archive_that_is_too_large(photos, wrapped, monkeypatch):
     write_labels(photos / "labels.csv", [("day 0/00.png", "red"), ("day 1/01.png", "green")])
     path = wrapped()
-    monkeypatch.setattr("tacit.datasets.files.MOST_BYTES", 10)
-    with pytest.raises(TacitError, match=r"cannot read labels\.csv in .*photos\.zip: more than 0 MiB; give another"):
+    monkeypatch.setattr("handful.datasets.files.MOST_BYTES", 10)
+    with pytest.raises(HandfulError, match=r"cannot read labels\.csv in .*photos\.zip: more than 0 MiB; give another"):
         collect(path)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tacit import Episode, build_method
+from handful import Episode, build_method
 
 DIM, WAYS = 20, 5
 

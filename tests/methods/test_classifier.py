@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from episodes import DIM, WAYS, make_episode, method
 
-from tacit.evaluation import episode_accuracies
-from tacit.sampling import EpisodeSampler, EpisodeSpec, split_labelled
+from handful.runs.episodes import episode_accuracies
+from handful.sampling import EpisodeSampler, EpisodeSpec, split_labelled
 
 
 def test_its_loss_is_that_of_naming_every_image():

@@ -8,8 +8,8 @@ import pytest
 import torch
 from episodes import DIM, WAYS, make_episode, method
 
-from tacit import TacitError, build_method
-from tacit.methods.imp import _open
+from handful import HandfulError, build_method
+from handful.methods.imp import _open
 
 
 def test_without_more_clusters_it_is_pn_and_one_step_of_soft_kmeans():
@@ -112,5 +112,5 @@ def test_gradients_reach_both_variances_and_stay_finite_where_no_cluster_opens()
 
 def test_options_are_checked():
     for option, value in {"alpha": -1.0, "sigma": 0.0, "max_clusters": 0}.items():
-        with pytest.raises(TacitError, match=f"{option} must be"):
+        with pytest.raises(HandfulError, match=f"{option} must be"):
             build_method("imp", DIM, WAYS, **{option: value})

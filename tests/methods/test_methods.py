@@ -10,17 +10,17 @@ import torch
 from episodes import DIM, WAYS, make_episode, method
 from torch.autograd import gradcheck
 
-import tacit
-from tacit import Episode, TacitError, build_method
-from tacit import functional as F
-from tacit.methods import METHODS, Method, method_options
-from tacit.methods.tapnet import assign_references
+import handful
+from handful import Episode, HandfulError, build_method
+from handful import functional as F
+from handful.methods import METHODS, Method, method_options
+from handful.methods.tapnet import assign_references
 
 PROJECTING = [name for name in METHODS if name.startswith("ta")]
 
 
 def test_names_and_order_are_those_of_the_tables():
-    assert tacit.methods() == [
+    assert handful.methods() == [
         "pn", "soft-kmeans", "soft-kmeans-cluster", "masked-soft-kmeans",
         "tpn", "relation", "metagan", "imp",
         "tapnet", "tapnet-semi", "tapnet-soft-clustering", "tac", "tacdap",
@@ -212,7 +212,7 @@ def test_assignment_is_the_best_one_and_follows_the_classes():
 
 
 def test_more_ways_than_references_is_said_in_a_sentence():
-    with pytest.raises(TacitError, match="5 ways need as many references, but this model has 3"):
+    with pytest.raises(HandfulError, match="5 ways need as many references, but this model has 3"):
         method("tac", ways=3).eval()(make_episode())
 
 
@@ -222,11 +222,11 @@ def test_options():
         "grad_through_soft_labels": False, "cosine_clustering": False, "scale": 1.0, "cluster_scale": 1.0,
     }  # fmt: skip
     assert method_options("tapnet-semi")["train_iterations"] == 0
-    with pytest.raises(TacitError, match="the method 'pn' has no option 'length_scale': choose from"):
+    with pytest.raises(HandfulError, match="the method 'pn' has no option 'length_scale': choose from"):
         build_method("pn", 4, 5, length_scale=2.0)
-    with pytest.raises(TacitError, match="unknown method 'protonet': choose one of pn, soft-kmeans"):
+    with pytest.raises(HandfulError, match="unknown method 'protonet': choose one of pn, soft-kmeans"):
         build_method("protonet", 4, 5)
-    with pytest.raises(TacitError, match="scale must be a number above 0"):
+    with pytest.raises(HandfulError, match="scale must be a number above 0"):
         build_method("pn", 4, 5, scale=0.0)
 
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from episodes import DIM, WAYS, make_episode, method
 
-from tacit import Episode, TacitError, build_method
-from tacit.methods.maps import map_shape, to_maps
+from handful import Episode, HandfulError, build_method
+from handful.methods.feature_maps import map_shape, to_maps
 
 
 def episode_of_maps(shots=2):
@@ -27,7 +27,7 @@ def test_vectors_become_the_maps_they_were():
     assert torch.equal(to_maps(maps.flatten(1), map_shape(1600)), maps)
     assert [map_shape(dim) for dim in (64, 256, 1, 20, 640)] == [(64, 1), (64, 2), (1, 1), (20, 1), (640, 1)]
     assert map_shape(1600, 16) == (16, 10)
-    with pytest.raises(TacitError, match="vectors of length 1600 are no square maps of 3 channels: set channels="):
+    with pytest.raises(HandfulError, match="vectors of length 1600 are no square maps of 3 channels: set channels="):
         map_shape(1600, 3)
 
 
@@ -180,7 +180,7 @@ def test_metagan_trains_on_unlabelled_images_and_does_without():
 
 
 def test_options_are_checked():
-    with pytest.raises(TacitError, match="noise must be at least 1"):
+    with pytest.raises(HandfulError, match="noise must be at least 1"):
         build_method("metagan", DIM, WAYS, noise=0)
-    with pytest.raises(TacitError, match="feature_matching must be a number from 0 up"):
+    with pytest.raises(HandfulError, match="feature_matching must be a number from 0 up"):
         build_method("metagan", DIM, WAYS, feature_matching=-1.0)

@@ -8,8 +8,8 @@ import pytest
 import torch
 from episodes import DIM, WAYS, make_episode, method
 
-from tacit import TacitError, build_method
-from tacit.methods.graph import gaussian_weights, propagate, propagate_each
+from handful import HandfulError, build_method
+from handful.methods.graph import gaussian_weights, propagate, propagate_each
 
 ALPHA, NEIGHBOURS = 0.99, 20
 
@@ -152,10 +152,10 @@ def test_gradients_of_both_forms():
 
 
 def test_options_are_checked():
-    with pytest.raises(TacitError, match="alpha must be a number between 0 and 1, got 1"):
+    with pytest.raises(HandfulError, match="alpha must be a number between 0 and 1, got 1"):
         build_method("tpn", DIM, WAYS, alpha=1)
-    with pytest.raises(TacitError, match="neighbours must be at least 2, got 1"):
+    with pytest.raises(HandfulError, match="neighbours must be at least 2, got 1"):
         build_method("tpn", DIM, WAYS, neighbours=1)
-    with pytest.raises(TacitError, match="vectors of length 20 are no square maps of 3 channels"):
+    with pytest.raises(HandfulError, match="vectors of length 20 are no square maps of 3 channels"):
         build_method("tpn", DIM, WAYS, channels=3)
     build_method("tpn", 1600, WAYS, channels=64)

@@ -1,0 +1,52 @@
+"""Few-shot image classification: tell classes apart from a handful of labels and a heap of unlabelled images."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from . import functional
+    from .episode import Episode
+    from .errors import HandfulError
+    from .estimator.classifier import TACClassifier
+    from .estimator.head import Head
+    from .estimator.head_training import train_head
+    from .labelling import label_images
+    from .methods import build_method, methods
+
+__version__ = "0.1.0"
+
+# Where each public name lives. PyTorch and scikit-learn take seconds to import: nothing is imported before it is used.
+_PUBLIC = {
+    "Episode": "episode",
+    "HandfulError": "errors",
+    "Head": "estimator.head",
+    "TACClassifier": "estimator.classifier",
+    "build_method": "methods",
+    "label_images": "labelling",
+    "train_head": "estimator.head_training",
+}
+
+__all__ = [
+    "Episode",
+    "HandfulError",
+    "Head",
+    "TACClassifier",
+    "__version__",
+    "build_method",
+    "functional",
+    "label_images",
+    "methods",
+    "train_head",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("functional", "methods"):  # a module, and a package that can be called
+        return import_module(f".{name}", __name__)
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'handful' has no attribute '{name}'")
+    return getattr(import_module(f".{_PUBLIC[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

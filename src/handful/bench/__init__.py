@@ -1,0 +1,22 @@
+"""``handful bench``: each part measured against the plain way of doing it, in one run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .evaluate import bench_eval
+from .fit import bench_fit
+from .label import bench_label
+from .measure import Bench, draw
+from .project import bench_project
+from .train import bench_train
+
+BENCHES: dict[str, Callable[..., Bench]] = {
+    "eval": bench_eval,
+    "train": bench_train,
+    "project": bench_project,
+    "label": bench_label,
+    "fit": bench_fit,
+}
+
+__all__ = ["BENCHES", "Bench", "draw"]

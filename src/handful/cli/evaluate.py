@@ -1,0 +1,108 @@
+"""``handful evaluate``: accuracy on test classes."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+from rich.table import Column, Table
+
+from ..errors import HandfulError
+from ..machine import keep_memory
+from ..progress import progress_bar
+from .options import (
+    DataOptions,
+    DataPath,
+    Device,
+    JsonFlag,
+    Realistic,
+    Seed,
+    Strict,
+    check_device,
+    console,
+    episode_spec,
+    read_data_options,
+)
+
+
+def evaluate(
+    runs: Annotated[
+        list[str],
+        typer.Argument(metavar="RUN...", help="Run folders of 'handful train', or names from 'handful models'."),
+    ],
+    dataset: Annotated[str | None, typer.Option(help="Another data set than the run was trained on.")] = None,
+    data: DataPath = None,
+    method: Annotated[
+        str | None, typer.Option(help="Evaluate as another method that learns the same, e.g. tapnet-semi for tapnet.")
+    ] = None,
+    ways: Annotated[int | None, typer.Option(min=2, help="N: classes of a test episode; 5 by default.")] = None,
+    shots: Annotated[int | None, typer.Option(min=1, help="K; as in training by default.")] = None,
+    queries: Annotated[int | None, typer.Option(min=1, help="Queries per class; as in the run's validation.")] = None,
+    unlabelled: Annotated[
+        int | None, typer.Option(min=0, help="Unlabelled images per class; as in validation.")
+    ] = None,
+    distractors: Annotated[bool, typer.Option(help="Add as many distractor classes as ways.")] = False,
+    realistic: Realistic = None,
+    splits: Annotated[int, typer.Option(min=1, help="Random labelled/unlabelled splits.")] = 10,
+    episodes: Annotated[int, typer.Option(min=1, help="Test episodes per split.")] = 3000,
+    iterations: Annotated[
+        str, typer.Option(help="Refinements: a number, or auto: best on the validation classes.")
+    ] = "auto",
+    data_options: DataOptions = None,
+    strict: Strict = False,
+    seed: Seed = 0,
+    device: Device = "auto",
+    as_json: JsonFlag = False,
+) -> None:
+    """Measure runs on the test classes, with 95 % intervals.
+
+    Every image is embedded once; the result is also kept in RUN/results (not for a model that came with handful).
+
+    Example: `handful evaluate runs/tac runs/pn --distractors`, or `handful evaluate tac-glyphs`
+    """
+    from ..embedders.shipped import model_folder
+    from ..runs.config import read_config
+    from ..runs.episodes import Protocol, evaluate_run
+
+    keep_memory()
+    check_device(device)
+    wanted = None if iterations == "auto" else _whole_number(iterations, "--iterations")
+    results = []
+    for run in map(model_folder, runs):
+        config = read_config(run)
+        base = config.validation
+        ways_, unlabelled_ = ways or base.ways, base.unlabelled if unlabelled is None else unlabelled
+        spec = episode_spec(ways_, shots or base.shots, queries or base.queries, unlabelled_, distractors, realistic)
+        protocol = Protocol(spec, config.labelled_ratio, splits, episodes, seed)
+        read_with = read_data_options(dataset or config.dataset, data_options, None, defaults=False)
+        with progress_bar() as bar:
+            results.append(
+                evaluate_run(
+                    run, protocol, method=method, dataset=dataset, data=None if data is None else str(data),
+                    data_options=read_with, strict=strict, iterations=wanted, device=device, bar=bar,
+                )
+            )  # fmt: skip
+    if as_json:
+        typer.echo(json.dumps(results if len(results) > 1 else results[0], indent=2))
+        return
+    for description in dict.fromkeys(result["protocol"]["description"] for result in results):
+        table = Table(
+            Column("run", overflow="fold"), "method", "accuracy (%)", "iterations", "trained on", "episodes/s", box=None
+        )
+        for result in results:
+            if result["protocol"]["description"] == description:
+                interval = "unknown" if result["interval"] is None else f"{result['interval']:.2f}"
+                table.add_row(
+                    result["run"], result["title"], f"{result['mean']:.2f} ± {interval}",
+                    str(result["iterations"]), f"{result['trained']['episodes']} episodes",
+                    f"{result['episodes_per_second']:.0f}",
+                )  # fmt: skip
+        console.print(table)
+        console.print(f"{description}; ± is the 95 % interval over episodes.")
+
+
+def _whole_number(text: str, option: str) -> int:
+    if not text.isdecimal() or len(text) > 9:
+        raise HandfulError(f"{option} takes a whole number or auto, got '{text:.40}'")
+    return int(text)

@@ -1,0 +1,255 @@
+"""``handful grid``: the product of methods, shots, distractors and seeds, run by `experiments.grid`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Column, Table
+
+from ..errors import HandfulError, JobFailed
+from ..progress import grid_bar, progress_bar
+from ..publish import check_free, publish
+from .options import (
+    AveragePool,
+    DataOptions,
+    DataPath,
+    Dataset,
+    Device,
+    EpisodesPerStep,
+    ImageSize,
+    JsonFlag,
+    LabelledRatio,
+    LearningRate,
+    Precision,
+    Queries,
+    Strict,
+    TestQueries,
+    TestUnlabelled,
+    TestWays,
+    Unlabelled,
+    ValidateEvery,
+    ValidationEpisodes,
+    Ways,
+    WeightDecay,
+    check_device,
+    console,
+    episode_spec,
+    parse_settings,
+    read_data_options,
+)
+
+if TYPE_CHECKING:
+    from ..experiments.cell import Cell, Outcome
+
+DISTRACTORS = {"without": (False,), "with": (True,), "both": (False, True)}
+Jobs = Annotated[int | None, typer.Option(min=1, help="Cells at a time; as many as fit by default.")]
+Threads = Annotated[int, typer.Option(min=1, help="Of PyTorch in each cell; they show in the last digits.")]
+Engine = Annotated[str, typer.Option(help="local: processes of this machine; ray: a Ray cluster.")]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        help="A running Ray cluster; RAY_ADDRESS does as well. Without, Ray is started here. On a cluster --out and "
+        "--data must be on a file system that all its machines share, and handful installed on each."
+    ),
+]
+GRID_FILES = ("grid.csv", "grid.json")
+COLUMNS = (
+    "cell", "method", "shots", "distractors", "seed", "mean", "interval", "split_interval", "iterations", "n",
+    "val_accuracy", "error",
+)  # fmt: skip
+
+
+def grid(
+    methods: Annotated[list[str], typer.Option("--method", help="A name from 'handful methods'; repeatable.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder of the grid; each cell has its run folder in it.")],
+    dataset: Dataset = "glyphs",
+    data: DataPath = None,
+    shots: Annotated[list[int] | None, typer.Option(min=1, help="K; repeatable. 1 by default.")] = None,
+    distractors: Annotated[str, typer.Option(help="with, without or both: in training and in testing.")] = "without",
+    seeds: Annotated[
+        list[int] | None,
+        typer.Option("--seed", min=0, max=2**32 - 1, help="Fixes every choice of a cell; repeatable. 0 by default."),
+    ] = None,
+    episodes: Annotated[int, typer.Option(min=1, help="Training episodes of a cell.")] = 2000,
+    splits: Annotated[int, typer.Option(min=1, help="Random labelled/unlabelled splits in testing.")] = 10,
+    test_episodes: Annotated[int, typer.Option(min=1, help="Test episodes per split.")] = 3000,
+    jobs: Jobs = None,
+    threads: Threads = 1,
+    engine: Engine = "local",
+    ray_address: RayAddress = None,
+    ways: Ways = 20,
+    queries: Queries = 8,
+    unlabelled: Unlabelled = 5,
+    test_ways: TestWays = 5,
+    test_queries: TestQueries = 15,
+    test_unlabelled: TestUnlabelled = 20,
+    episodes_per_step: EpisodesPerStep = 1,
+    learning_rate: LearningRate = 1e-3,
+    weight_decay: WeightDecay = 5e-4,
+    precision: Precision = "float32",
+    labelled_ratio: LabelledRatio = None,
+    average_pool: AveragePool = False,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Option NAME=VALUE of the methods that have it; repeatable.")
+    ] = None,
+    image_size: ImageSize = None,
+    data_options: DataOptions = None,
+    strict: Strict = False,
+    validate_every: ValidateEvery = 500,
+    validation_episodes: ValidationEpisodes = 200,
+    device: Device = "auto",
+    as_json: JsonFlag = False,
+) -> None:
+    """Train and evaluate every combination of methods, shots, distractors and seeds, several at a time.
+
+    Each combination is a cell: a run folder in OUT. The same command again skips what is finished and goes on with the
+    rest, so that it can be stopped (Ctrl-C), or killed, at any time. A cell that fails is named with its reason, the
+    others go on, and the exit code is 1. The table is also in OUT/grid.json and OUT/grid.csv.
+
+    Example, eight cells, two at a time:
+    `handful grid --method pn --method tac --shots 1 --shots 5 --distractors both --jobs 2 --out grids/glyphs`
+    """
+    from ..datasets import SPLITS, dataset_spec, load_dataset
+    from ..experiments.cell import Cell, Measurement
+    from ..experiments.grid import run_grid
+    from ..methods import method_options
+    from ..runs.config import RunConfig, training_spec
+    from ..runs.episodes import Protocol
+
+    check_device(device)
+    check_free(out, GRID_FILES)
+    if distractors not in DISTRACTORS:
+        raise HandfulError(f"--distractors takes {', '.join(DISTRACTORS)}, got '{distractors}'")
+    options = _method_options({method: method_options(method) for method in methods}, settings or [])
+    ratio = dataset_spec(dataset).labelled_ratio if labelled_ratio is None else labelled_ratio
+    read_with = read_data_options(dataset, data_options, image_size)
+    with progress_bar() as bar:
+        images = {split: load_dataset(dataset, split, data, options=read_with, strict=strict, bar=bar)
+                  for split in SPLITS}["train"]  # fmt: skip
+    fingerprint = images.fingerprint()
+    keys: list[dict[str, Any]] = []
+    cells: list[Cell] = []
+    for method, k, others, seed in product(
+        dict.fromkeys(methods), dict.fromkeys(shots or [1]), DISTRACTORS[distractors], dict.fromkeys(seeds or [0])
+    ):
+        spec = episode_spec(ways, k, queries, unlabelled, others, None)
+        test = episode_spec(test_ways, k, test_queries, test_unlabelled, others, None)
+        config = RunConfig(
+            method=method,
+            options=options[method],
+            dataset=dataset,
+            data=None if data is None else str(data.resolve()),
+            data_options=read_with,
+            fingerprint=fingerprint,
+            labelled_ratio=ratio,
+            channels=images.channels,
+            image_size=images.image_size,
+            backbone_options={"average_pool": True} if average_pool else {},
+            train=training_spec(method, options[method], spec, len(images.class_names)),
+            validation=test,
+            episodes=episodes,
+            episodes_per_step=episodes_per_step,
+            learning_rate=learning_rate,
+            weight_decay=weight_decay,
+            precision=precision,
+            validate_every=validate_every,
+            validation_episodes=validation_episodes,
+            seed=seed,
+        )
+        name = f"{method}-{k}-shot{'-distractors' if others else ''}-seed-{seed}"
+        keys.append({"cell": name, "method": method, "shots": k, "distractors": others, "seed": seed})
+        protocol = Protocol(test, ratio, splits, test_episodes, seed)
+        cells.append(Cell(name, config, (Measurement(protocol, method),)))
+
+    with grid_bar(len(cells)) as end:
+        outcomes = run_grid(
+            cells, out, engine=engine, jobs=jobs, threads=threads, device=device, ray_address=ray_address,
+            report=lambda outcome: end(outcome.line(), outcome.skipped),
+        )  # fmt: skip
+    content = _write(out, keys, outcomes)
+    if as_json:
+        typer.echo(json.dumps(content, indent=2))
+    else:
+        _print(content["summary"], splits, test_episodes)
+    failed = [outcome.name for outcome in outcomes if outcome.results is None]
+    if failed:
+        raise JobFailed(
+            f"{len(failed)} of {len(cells)} cells failed: {', '.join(failed)}; the same command again tries only these"
+        )
+
+
+def _method_options(known: dict[str, dict[str, Any]], settings: list[str]) -> dict[str, dict[str, Any]]:
+    """Each method gets the settings that it has; one that none has is an error."""
+    everything = {name: value for options in known.values() for name, value in options.items()}
+    parse_settings("--set", "/".join(known), everything, settings)
+    return {
+        method: parse_settings("--set", method, options, [s for s in settings if s.partition("=")[0] in options])
+        for method, options in known.items()
+    }
+
+
+def _write(out: Path, keys: list[dict[str, Any]], outcomes: list[Outcome]) -> dict[str, Any]:
+    """``grid.json`` and ``grid.csv``, which are rewritten as a whole by each command."""
+    entries, lines = [], []
+    for key, outcome in zip(keys, outcomes, strict=True):
+        result = outcome.results[0] if outcome.results else None
+        error = None if result else {"reason": outcome.reason, "traceback": outcome.traceback}
+        entries.append({**key, "result": result, "error": error})
+        found = {name: result[name] for name in COLUMNS if name in result and name not in key} if result else {}
+        lines.append({**key, **found, "error": outcome.reason})
+        if result:
+            lines[-1]["val_accuracy"] = result["trained"]["val_accuracy"]
+    content = {"summary": _summary(entries), "cells": entries}
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    numbers = json.dumps(content, indent=2) + "\n"
+    publish(out, {GRID_FILES[0]: text.getvalue().encode("utf-8", "backslashreplace"), GRID_FILES[1]: numbers.encode()})
+    return content
+
+
+def _summary(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Cells that differ only in their seed, together.
+
+    With several seeds the interval is over the seeds (Student's t): it sees the luck of the training as well.
+    """
+    from ..experiments.cell import mean_over_seeds
+
+    groups: dict[tuple[str, int, bool], list[dict[str, Any]]] = {}
+    for entry in entries:
+        groups.setdefault((entry["method"], entry["shots"], entry["distractors"]), []).append(entry)
+    rows = []
+    for (method, shots, distractors), group in groups.items():
+        results = [entry["result"] for entry in group if entry["result"]]
+        mean, interval = mean_over_seeds(results)
+        row = {"method": method, "shots": shots, "distractors": distractors, "mean": mean, "interval": interval}
+        rows.append({**row, "seeds": len(results), "failed": len(group) - len(results)})
+    return rows
+
+
+def _print(summary: list[dict[str, Any]], splits: int, episodes: int) -> None:
+    """Rows are methods, columns are settings."""
+    from ..experiments.cell import format_accuracy
+
+    rows: dict[str, dict[str, str]] = {}
+    for entry in summary:
+        setting = f"{entry['shots']}-shot" + (", distractors" if entry["distractors"] else "")
+        rows.setdefault(entry["method"], {})[setting] = format_accuracy(entry["mean"], entry["interval"])
+    settings = list(next(iter(rows.values())))
+    table = Table(Column("method", no_wrap=True), *settings, box=None, header_style="bold")
+    for method, cells in rows.items():
+        table.add_row(method, *(cells[setting] for setting in settings))
+    console.print(table)
+    seeds = max(entry["seeds"] for entry in summary)
+    over = f"{seeds} seeds, which sees the luck of the training" if seeds > 1 else "episodes, for these weights"
+    console.print(
+        f"Accuracy in %; {splits} splits x {episodes} test episodes; ± is the 95 % interval over {over}.",
+        soft_wrap=True,
+    )

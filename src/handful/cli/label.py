@@ -1,0 +1,247 @@
+"""``handful label`` and ``handful head``: label one's own images, and learn a head for an embedder."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Column, Table
+from rich.text import Text
+
+from ..errors import HandfulError
+from ..progress import messages, progress_bar
+from ..terminal import json_text
+from .options import DataOptions, DataPath, Dataset, Device, JsonFlag, Seed, check_device, console, read_data_options
+
+if TYPE_CHECKING:
+    from ..labelling import Labelling
+
+MOST_CLASSES = 40  # that the table on the screen has
+MOST_BROKEN = 10  # images that could not be read that are named on the screen
+
+EmbedderName = Annotated[
+    str,
+    typer.Option(
+        help="efficientnet-lite0 (photographs), conv4:MODEL, npy:FILE, timm:NAME, onnx:FILE or module:callable."
+    ),
+]
+
+
+def label(
+    images: Annotated[Path, typer.Argument(metavar="IMAGES", help="Folder of images (with folders in it), or a .zip.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder for the predictions and the report.")],
+    labels: Annotated[
+        Path | None,
+        typer.Option(help="CSV file path,label (blank: unlabelled). Without it, folders are classes; see below."),
+    ] = None,
+    embedder: EmbedderName = "efficientnet-lite0",
+    model: Annotated[
+        str | None, typer.Option(help="A run folder or a name of 'handful models': short for --embedder conv4:MODEL.")
+    ] = None,
+    head: Annotated[str, typer.Option(help="auto, none, a name or a file of 'handful head train'.")] = "auto",
+    distractors: Annotated[
+        bool, typer.Option(help="Whether some images may be none of these; without, every image gets a class.")
+    ] = True,
+    none_threshold: Annotated[
+        float | None, typer.Option(help="None score (0 to 1) above which an image is none of these; sets itself.")
+    ] = None,
+    none_label: Annotated[
+        str, typer.Option(help="Label of images that you know to be none of these.")
+    ] = "none-of-these",
+    iterations: Annotated[int, typer.Option(min=0, help="Refinements with the unlabelled images, at most.")] = 6,
+    suggestions: Annotated[int, typer.Option(min=0, help="Images to suggest for labelling next.")] = 12,
+    export_folders: Annotated[
+        str | None, typer.Option(help="copy or link: sort the images into OUT/images/LABEL/. Never moves them.")
+    ] = None,
+    label_studio: Annotated[bool, typer.Option("--label-studio", help="Also write label-studio.json.")] = False,
+    report: Annotated[bool, typer.Option(help="Write report.html, with thumbnails and a map.")] = True,
+    device: Device = "auto",
+    as_json: JsonFlag = False,
+) -> None:
+    """Label your images from a few labels: OUT/predictions.csv, predictions.jsonl and report.html.
+
+    Label a handful of images of each class in a CSV file with the columns path and label (a Hugging Face metadata.csv
+    will do), or by sorting them into a folder per class beside the loose images or a folder 'unlabelled'. Every other
+    image gets a label, how sure it is, and whether it is none of these. Images are embedded once; the next run, with
+    more labels, takes seconds.
+
+    Example: `handful label photos/ --labels labels.csv --out labelled`
+    """
+    from ..labelling import label_images
+
+    check_device(device)
+    with progress_bar() as bar:
+        found = label_images(
+            images, labels, out, report=report, label_studio=label_studio, folders=export_folders,
+            command=shlex.join(["handful", *sys.argv[1:]]), bar=bar,
+            embedder=embedder if model is None else f"conv4:{model}",
+            head=None if head == "none" else head, distractors=distractors, none_threshold=none_threshold,
+            none_label=none_label, iterations=iterations, suggestions=suggestions, device=device,
+        )  # fmt: skip
+    counts = found.counts()
+    if as_json:
+        content = {
+            "images": len(found.predictions), "counts": counts, "none": len(found.none()),
+            "doubtful": len(found.doubtful()), "threshold": found.threshold, "broken": found.broken,
+            "label_next": found.next_to_label,
+            "estimate": None if found.estimate is None else {
+                "right": found.estimate.right, "total": found.estimate.total, "interval": found.estimate.interval,
+            },
+            "about": found.about, "out": str(out),
+        }  # fmt: skip
+        typer.echo(json_text(content))
+        return
+    _print(found, counts)
+    broken = list(found.broken.items())
+    for name, reason in broken[:MOST_BROKEN]:
+        messages.print(f"not read: {name}: {reason}", soft_wrap=True)
+    if len(broken) > MOST_BROKEN:
+        where = f"named in {out / 'report.html'}" if report else "--json names them all"
+        messages.print(f"not read: {len(broken) - MOST_BROKEN:,} more: {where}", soft_wrap=True)
+    written = "report.html and predictions.csv" if report else "predictions.csv"
+    messages.print(f"Written: {out} ({written})", soft_wrap=True)
+
+
+def _print(found: Labelling, counts: dict[str, int]) -> None:
+    """How many images each class has, how accurate that is, and what to label next."""
+    from ..labelling.report import describe
+
+    shown = counts
+    if len(counts) > MOST_CLASSES:
+        largest = sorted(counts, key=lambda name: -counts[name])[:MOST_CLASSES]
+        shown = {name: counts[name] for name in largest}
+    table = Table(Column("label", overflow="fold"), "images", box=None)
+    for name, count in shown.items():
+        table.add_row(name, str(count))
+    table.add_row(Text("none of these", style="italic"), str(len(found.none())))
+    console.print(table)
+    if more := len(counts) - len(shown):
+        rest = sum(counts.values()) - sum(shown.values())
+        console.print(f"... and {more:,} more classes of {rest:,} images: see predictions.csv")
+    console.print(f"{len(found.doubtful())} labels are doubtful. {describe(found.estimate)}", soft_wrap=True)
+    if found.next_to_label:
+        console.print(f"Label next: {', '.join(found.next_to_label)}", soft_wrap=True)
+
+
+head_app = typer.Typer(help="Heads: what is learned about an embedder's space on other classes.", no_args_is_help=True)
+
+
+@head_app.command("train")
+def head_train(
+    out: Annotated[Path, typer.Option("--out", help="File to write, .safetensors.")],
+    embedder: EmbedderName = "efficientnet-lite0",
+    dataset: Dataset = "folder",
+    data: DataPath = None,
+    data_options: DataOptions = None,
+    episodes: Annotated[int, typer.Option(min=0, help="Episodes of TAC to learn references with; 0: none.")] = 1000,
+    tasks: Annotated[int, typer.Option(min=2, help="Tasks of each kind that heads are judged by.")] = 40,
+    seed: Seed = 0,
+    device: Device = "auto",
+    as_json: JsonFlag = False,
+) -> None:
+    """Learn a head for an embedder on the training classes of a data set; the validation classes choose.
+
+    Example: `handful head train --embedder conv4:runs/photos --data photos.zip --out photos.safetensors`
+    """
+    from ..estimator.head import SUFFIX, is_head
+    from ..estimator.head_data import head_for
+
+    check_device(device)
+    if out.suffix != SUFFIX:
+        raise HandfulError(f"a head is a file of kind {SUFFIX}, got {out}")
+    if os.path.lexists(out) and not is_head(out):
+        raise HandfulError(f"{out} exists and is not a head: choose another --out")
+    options = read_data_options(dataset, data_options, None)
+    with progress_bar() as bar:
+        found = head_for(
+            embedder, dataset, data, options, episodes=episodes, tasks=tasks, seed=seed, device=device, bar=bar
+        )
+    found.save(out)
+    if as_json:
+        typer.echo(json.dumps({"head": str(out), **found.facts}, indent=2))
+        return
+    tried = found.facts["tried"]
+    table = Table(Column("head", no_wrap=True), *next(iter(tried.values())), box=None)
+    for what, accuracies in tried.items():
+        mark = "bold" if what == found.facts["chosen"] else ""
+        table.add_row(what, *(f"{value:.1f}" for value in accuracies.values()), style=mark)
+    console.print(table)
+    console.print(f"Accuracy (%) on validation classes. Chosen: {found.facts['chosen']}.")
+    messages.print(f"Written: {out} ({out.stat().st_size / 1e6:.1f} MB)", soft_wrap=True)
+
+
+@head_app.command("evaluate")
+def head_evaluate(
+    embedder: EmbedderName = "efficientnet-lite0",
+    head: Annotated[str, typer.Option(help="auto, none, a name or a file of 'handful head train'.")] = "auto",
+    dataset: Dataset = "folder",
+    data: DataPath = None,
+    data_options: DataOptions = None,
+    ways: Annotated[list[int] | None, typer.Option(min=2, help="Classes of a task; repeatable.")] = None,
+    shots: Annotated[list[int] | None, typer.Option(min=1, help="Labels of each class; repeatable.")] = None,
+    unlabelled: Annotated[int, typer.Option(min=1, help="Unlabelled images of each class.")] = 80,
+    others: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=0.95,
+            help="Share of unlabelled images of other classes: of test classes, or of validation classes if a task has "
+            "all test classes.",
+        ),
+    ] = 0.0,
+    draws: Annotated[int, typer.Option(min=2, help="Random tasks of each kind.")] = 100,
+    jobs: Annotated[int, typer.Option(help="Processes; -1 takes all cores.")] = -1,
+    seed: Seed = 0,
+    device: Device = "auto",
+    as_json: JsonFlag = False,
+) -> None:
+    """Compare the estimator, with and without head, with scikit-learn's classifiers on the test classes of a data set.
+
+    Each of the others has the setting that is best on the first five of these very tasks.
+
+    Example: `handful head evaluate --data photos.zip --ways 5 --shots 1 --shots 5`
+    """
+    from ..embedders import Precomputed, load_embedder
+    from ..estimator.compare import compare
+    from ..estimator.head import head_of
+    from ..estimator.head_data import vectors_of
+    from ..estimator.tasks import TaskKind, with_spare
+
+    check_device(device)
+    loaded = head_of(embedder, None if head == "none" else head)
+    found = load_embedder(embedder, device)
+    if isinstance(found, Precomputed):
+        raise HandfulError("this needs an embedder that can be asked, not vectors of some images")
+    options = read_data_options(dataset, data_options, None)
+    with progress_bar() as bar:
+        tested = vectors_of(found, dataset, "test", data, options, bar)
+        rows, further = [], None
+        for kind in [TaskKind(n, k, unlabelled, others) for n in ways or (5, 20) for k in shots or (1, 5)]:
+            x, y, spare = *tested, None
+            if others and kind.ways == len(set(y.tolist())):  # no test class is left over
+                further = further or vectors_of(found, dataset, "val", data, options, bar)
+                x, y, spare = with_spare(tested, further)
+            rows += compare(x, y, kind, loaded, draws=draws, seed=seed, spare=spare, jobs=jobs, bar=bar)
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    table = Table(Column("classifier", no_wrap=True), "best setting", "accuracy (%)", "AUROC (%)", "s a task", box=None)
+    for kind_name in dict.fromkeys(row["task"] for row in rows):
+        table.add_row(kind_name, style="bold")
+        for row in (row for row in rows if row["task"] == kind_name):
+            area = "" if row["auroc"] is None else f"{row['auroc']:.1f}"
+            accuracy = f"{row['accuracy']:.1f} ± {row['interval']:.1f}"
+            table.add_row(row["classifier"], row["setting"], accuracy, area, f"{row['seconds']:.2f}")
+    console.print(table)
+    console.print(
+        f"{embedder}, {dataset}: accuracy on unlabelled images that are of a class, {draws} random tasks of test "
+        "classes, ± 95 % interval over tasks. AUROC: of the score for 'none of these', which should find the images of "
+        "other classes."
+        + ("" if further is None else " Those of tasks with all test classes are of validation classes."),
+        soft_wrap=True,
+    )

@@ -1,0 +1,158 @@
+"""``handful train``: meta-train a method."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..machine import is_main_process, keep_memory
+from ..progress import progress_bar, training_bar
+from .options import (
+    Augment,
+    AveragePool,
+    DataOptions,
+    DataPath,
+    Dataset,
+    Device,
+    EpisodesPerStep,
+    ImageSize,
+    JsonFlag,
+    LabelledRatio,
+    LearningRate,
+    Precision,
+    Queries,
+    Realistic,
+    Seed,
+    Strict,
+    TestQueries,
+    TestUnlabelled,
+    TestWays,
+    Unlabelled,
+    ValidateEvery,
+    ValidationEpisodes,
+    Ways,
+    WeightDecay,
+    check_device,
+    console,
+    episode_spec,
+    parse_settings,
+    read_data_options,
+)
+
+
+def train(
+    method: Annotated[str, typer.Option("--method", help="A name from 'handful methods'.")],
+    out: Annotated[Path, typer.Option("--out", help="Run folder to write.")],
+    dataset: Dataset = "glyphs",
+    data: DataPath = None,
+    shots: Annotated[int, typer.Option(min=1, help="K: labelled images per class.")] = 1,
+    ways: Ways = 20,
+    queries: Queries = 8,
+    unlabelled: Unlabelled = 5,
+    distractors: Annotated[
+        bool, typer.Option(help="Add as many distractor classes as ways to the unlabelled set.")
+    ] = False,
+    realistic: Realistic = None,
+    test_ways: TestWays = 5,
+    test_queries: TestQueries = 15,
+    test_unlabelled: TestUnlabelled = 20,
+    episodes: Annotated[int, typer.Option(min=1, help="Training episodes in all.")] = 2000,
+    episodes_per_step: EpisodesPerStep = 1,
+    learning_rate: LearningRate = 1e-3,
+    weight_decay: WeightDecay = 5e-4,
+    precision: Precision = "float32",
+    labelled_ratio: LabelledRatio = None,
+    average_pool: AveragePool = False,
+    augment: Augment = False,
+    start: Annotated[
+        Path | None,
+        typer.Option("--start", help="Run folder whose embedder to start from, such as one of --method classifier."),
+    ] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="Method option NAME=VALUE; repeatable.")] = None,
+    image_size: ImageSize = None,
+    data_options: DataOptions = None,
+    strict: Strict = False,
+    validate_every: ValidateEvery = 500,
+    validation_episodes: ValidationEpisodes = 200,
+    seed: Seed = 0,
+    resume: Annotated[bool, typer.Option(help="Continue a stopped run to the weights it would have had.")] = False,
+    device: Device = "auto",
+    devices: Annotated[
+        int, typer.Option(min=1, help="Processes on this machine that share each step, one per GPU or group of cores.")
+    ] = 1,
+    num_nodes: Annotated[int, typer.Option(min=1, help="Machines; start the command on each with torchrun.")] = 1,
+    as_json: JsonFlag = False,
+) -> None:
+    """Meta-train a method on episodes of the training classes.
+
+    Ctrl-C saves and stops; the same command with --resume goes on.
+
+    Example: `handful train --method tac --shots 1 --episodes 2000 --out runs/tac`
+    """
+    from ..datasets import SPLITS, dataset_spec, load_dataset
+    from ..embedders.shipped import model_folder
+    from ..methods import method_options
+    from ..runs.config import RunConfig, read_config, training_spec
+    from ..runs.folder import started_from
+    from ..runs.training import train as run_training
+
+    keep_memory()
+    check_device(device)
+    origin = None if start is None else model_folder(start)
+    if origin is not None:
+        read_config(origin)  # before the images are read, which may take a while
+    options = parse_settings("--set", method, method_options(method), settings or [])
+    ratio = dataset_spec(dataset).labelled_ratio if labelled_ratio is None else labelled_ratio
+    read_with = read_data_options(dataset, data_options, image_size)
+    with progress_bar() as bar:
+        train_images, validation_images = (
+            load_dataset(dataset, split, data, options=read_with, strict=strict, bar=bar) for split in SPLITS[:2]
+        )
+    spec = episode_spec(ways, shots, queries, unlabelled, distractors, realistic)
+    config = RunConfig(
+        method=method,
+        options=options,
+        dataset=dataset,
+        data=None if data is None else str(data.resolve()),
+        data_options=read_with,
+        augment=augment,
+        fingerprint=train_images.fingerprint(),
+        labelled_ratio=ratio,
+        channels=train_images.channels,
+        image_size=train_images.image_size,
+        backbone_options={"average_pool": True} if average_pool else {},
+        train=training_spec(method, options, spec, len(train_images.class_names)),
+        validation=episode_spec(test_ways, shots, test_queries, test_unlabelled, distractors, realistic),
+        episodes=episodes,
+        episodes_per_step=episodes_per_step,
+        learning_rate=learning_rate,
+        weight_decay=weight_decay,
+        precision=precision,
+        validate_every=validate_every,
+        validation_episodes=validation_episodes,
+        seed=seed,
+    )
+    if origin is not None:
+        config = started_from(config, origin)
+    elif resume and (out / "config.json").exists():
+        known = read_config(out)
+        config = replace(config, start=known.start, start_weights=known.start_weights)
+    with training_bar(f"training {method}", config) as observe:
+        progress = run_training(
+            config, out, train_images, validation_images, resume=resume, accelerator=device, devices=devices,
+            num_nodes=num_nodes, observe=observe,
+        )  # fmt: skip
+    if not is_main_process():
+        return
+    if as_json:
+        typer.echo(json.dumps({"run": str(out), "config": config.to_json(), **asdict(progress)}, indent=2))
+    else:
+        console.print(
+            f"{method}: {progress.episode} episodes; best validation accuracy {progress.best:.2f} % "
+            f"at episode {progress.best_episode}. Next: handful evaluate {out}",
+            soft_wrap=True,
+        )

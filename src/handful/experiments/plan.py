@@ -1,0 +1,262 @@
+"""From the paper's experiments (:mod:`.paper`) to trainings and measurements on a data set.
+
+One training serves every line and figure that can use its weights: TapNet's also TapNet + Semi-Sup. Inference, TAC's
+also Table 3 and three figures. A method that sees no unlabelled images in training is trained once, and measured with
+and without distractors. Everything is kept in run folders, so a reproduction can be stopped at any point, and another
+table in the same folder reuses what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..datasets import ImageSet
+from ..errors import HandfulError
+from ..runs.config import RunConfig, training_spec
+from ..runs.episodes import MOST_ITERATIONS, Protocol
+from ..runs.folder import started_from
+from ..sampling import EpisodeSpec
+from .cell import Cell, Measurement, measured
+from .paper import (
+    FIGURES,
+    OVER_REFINEMENTS,
+    SHARES,
+    START,
+    TABLES,
+    UNDER_DISTRACTORS,
+    VARIANTS,
+    Budget,
+    Column,
+    Recipe,
+    System,
+    TableSpec,
+)
+
+WHATS = (*TABLES, *FIGURES, "all")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a reproduction is run on.
+
+    Attributes:
+        dataset, data, data_options: the data set, where its files are, how they are read.
+        images: its training images, for their size and fingerprint.
+        labelled_ratio: share of each class whose labels may be used.
+        recipe, budget: how models are trained, how long, and how they are tested.
+        shots, distractors: the columns of tables.
+        methods: only lines that are evaluated as one of these; all if None.
+        precision, seed: of the trainings.
+        pretraining: episodes of a classifier whose backbone all models start from; 0 for a random start.
+        start: its run folder, once it is trained.
+    """
+
+    dataset: str
+    data: str | None
+    data_options: dict[str, Any]
+    images: ImageSet
+    labelled_ratio: float
+    recipe: Recipe
+    budget: Budget
+    shots: tuple[int, ...]
+    distractors: tuple[bool, ...] = (False, True)
+    methods: tuple[str, ...] | None = None
+    precision: str = "float32"
+    seed: int = 0
+    pretraining: int = 0
+    start: Path | None = None
+
+    @property
+    def fewest(self) -> int:
+        """Shots of the figures that show one number of them."""
+        return min(self.shots)
+
+    def spec(self, shots: int, distractors: bool) -> EpisodeSpec:
+        """A test episode of a column."""
+        return _with_distractors(replace(self.recipe.test, shots=shots), distractors)
+
+    def protocol(self, spec: EpisodeSpec) -> Protocol:
+        return Protocol(spec, self.labelled_ratio, self.budget.splits, self.budget.test_episodes, self.seed)
+
+    def config(self, system: System, shots: int, distractors: bool) -> RunConfig:
+        """A training; a classifier's is the same for all columns."""
+        recipe, episodes, method, rate = self.recipe, self.budget.episodes, system.training, self.recipe.learning_rate
+        first = system.training == START[0].method
+        if first:
+            episodes, shots, rate = self.pretraining, min(recipe.shots), recipe.start_rate
+        elif self.start is not None:
+            rate = recipe.started_rate
+        options = {} if system.published_ways else recipe.options.get(method, {})
+        if self.start is not None and not system.published_ways:
+            options = options | recipe.started_options.get(method, {})
+        options = options | (VARIANTS[system.variant] if system.variant else {})
+        train = replace(recipe.train, ways=system.published_ways or recipe.train.ways, shots=shots)
+        train = training_spec(method, options, _with_distractors(train, distractors), len(self.images.class_names))
+        every = max(1, episodes // 10) if episodes >= 1000 else episodes
+        config = RunConfig(
+            method=method,
+            options=options,
+            dataset=self.dataset,
+            data=self.data,
+            data_options=self.data_options,
+            fingerprint=self.images.fingerprint(),
+            labelled_ratio=self.labelled_ratio,
+            channels=self.images.channels,
+            image_size=self.images.image_size,
+            backbone_options={"average_pool": True} if recipe.average_pool else {},
+            augment=first and recipe.start_augment,
+            train=train,
+            validation=self.spec(shots, bool(train.distractor_ways)),
+            episodes=episodes,
+            learning_rate=rate,
+            weight_decay=recipe.weight_decay,
+            precision=self.precision,
+            validate_every=every,
+            seed=self.seed,
+        )
+        return config if first or self.start is None else started_from(config, self.start)
+
+    def caption(self) -> str:
+        """Under which conditions the numbers were measured."""
+        recipe, budget = self.recipe, self.budget
+        test, rate = recipe.test, recipe.started_rate if self.pretraining else recipe.learning_rate
+        return (
+            f"{self.dataset}, {self.images.image_size} x {self.images.image_size}; {self.labelled_ratio:.0%} of each "
+            f"class labelled. Test: {test.ways} ways, {test.queries} queries and {test.unlabelled} unlabelled images a "
+            f"class, with distractors as many again from {test.ways} other classes; {budget.splits} splits x "
+            f"{budget.test_episodes:,} episodes; ± is the 95 % interval over episodes, for these weights: one training "
+            f"seed, whose luck it does not see. Training, the same for every model: {budget.episodes:,} episodes of "
+            f"{recipe.train.ways} ways (a line that names others has the published ways and options), "
+            f"{recipe.train.queries} queries and {recipe.train.unlabelled} unlabelled images a class, Adam at "
+            f"{rate:g}, a tenth of it for the last fifth, {self.precision} convolutions.{self._start_caption()}"
+        )
+
+    def _start_caption(self) -> str:
+        if not self.pretraining:
+            return ""
+        moved = ", moved and mirrored" if self.recipe.start_augment else ""
+        return (
+            f" All start from the backbone of one classifier of the {len(self.images.class_names)} training classes: "
+            f"{self.pretraining:,} steps of two labelled images of each{moved}, Adam at {self.recipe.start_rate:g}."
+        )
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a number comes from: a measurement of a run."""
+
+    cell: str
+    measurement: Measurement
+
+    def result(self, folder: Path) -> dict[str, Any] | None:
+        """None if it has not been measured, because its training failed."""
+        return measured(folder / self.cell).get(self.measurement.key())
+
+
+class Plan:
+    """All trainings and measurements that some tables and figures need, each once."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        self._cells: dict[str, Cell] = {}
+
+    @property
+    def cells(self) -> list[Cell]:
+        """Longest first, so that no core waits for the last one alone."""
+        return sorted(self._cells.values(), key=lambda cell: -_images(cell.config.train))
+
+    def ask(self, system: System, shots: int, distractors: bool, test: EpisodeSpec | None = None) -> Source:
+        """Plan a measurement; ``test`` is another episode than that of the column."""
+        setting = self.setting
+        config = setting.config(system, shots, distractors)
+        kind = "-".join(filter(None, (system.training, system.variant)))
+        name = f"{kind}-{config.validation.shots}-shot-{config.train.ways}-way"
+        if config.train.distractor_ways:
+            name += "-distractors"
+        protocol = setting.protocol(test or setting.spec(shots, distractors))
+        wanted = Measurement(protocol, system.method, system.iterations)
+        old = self._cells.get(name, Cell(name, config, ()))
+        self._cells[name] = replace(old, measurements=tuple(dict.fromkeys((*old.measurements, wanted))))
+        return Source(name, wanted)
+
+
+def plan_start(plan: Plan) -> Source:
+    """The classifier that all models start from."""
+    return plan.ask(START[0], min(plan.setting.recipe.shots), False)
+
+
+def columns(setting: Setting, table: TableSpec) -> list[Column]:
+    """The columns of a table that are wanted."""
+    found = [(k, others) for others in table.distractors if others in setting.distractors for k in setting.shots]
+    if not found:
+        raise HandfulError(f"the table '{table.title}' has no columns with distractors: leave out --distractors")
+    return found
+
+
+def systems(setting: Setting, table: TableSpec) -> list[System]:
+    """The lines of a table that are wanted."""
+    lines = table.lines(setting.recipe.train.ways, len(setting.images.class_names), start=setting.pretraining > 0)
+    found = [s for s in lines if setting.methods is None or s.method in setting.methods]
+    if not found:
+        raise HandfulError(f"the table has no line of {', '.join(setting.methods or ())}")
+    return found
+
+
+def plan_table(plan: Plan, table: TableSpec) -> dict[System, dict[Column, Source]]:
+    """The measurements behind a table."""
+    setting = plan.setting
+    return {
+        system: {column: plan.ask(system, *column) for column in columns(setting, table)}
+        for system in systems(setting, table)
+    }
+
+
+def plan_iterations(plan: Plan) -> dict[System, Source]:
+    """TAC and the soft k-means variants, at the fewest shots, without distractors."""
+    named = (replace(system, iterations=MOST_ITERATIONS) for system in OVER_REFINEMENTS)
+    return {system: plan.ask(system, plan.setting.fewest, False) for system in named}
+
+
+def plan_distractors(plan: Plan) -> dict[int, dict[System, dict[float, Source]]]:
+    """Realistic episodes with a growing share of distractors, by shots; weights are those trained with distractors."""
+    setting = plan.setting
+    test = setting.recipe.test
+    total = 2 * test.ways * test.unlabelled
+    found: dict[int, dict[System, dict[float, Source]]] = {}
+    for shots in setting.shots:
+        for system in UNDER_DISTRACTORS:
+            found.setdefault(shots, {})[system] = {
+                share: plan.ask(
+                    system, shots, True, replace(test, shots=shots, realistic_total=total, realistic_share=share)
+                )
+                for share in SHARES
+            }
+    return found
+
+
+def plan_tac(plan: Plan) -> Source:
+    """The run of TAC that the pictures of its spaces and soft labels are made of."""
+    return plan.ask(System("TAC", "tac"), plan.setting.fewest, False)
+
+
+def check_what(whats: Sequence[str]) -> tuple[str, ...]:
+    """The tables and figures that are wanted; ``all`` leaves out Table 2, which is Table 1 on another data set."""
+    for what in whats:
+        if what not in WHATS:
+            raise HandfulError(f"cannot reproduce '{what}': choose from {', '.join(WHATS)}")
+    if "all" in whats:
+        return tuple(what for what in WHATS if what not in ("all", "table2"))
+    return tuple(dict.fromkeys(whats))
+
+
+def _with_distractors(spec: EpisodeSpec, distractors: bool) -> EpisodeSpec:
+    if not distractors or not spec.unlabelled:
+        return spec
+    return replace(spec, distractor_ways=spec.ways, distractors=spec.unlabelled)
+
+
+def _images(spec: EpisodeSpec) -> int:
+    return spec.ways * (spec.shots + spec.queries + spec.unlabelled) + spec.distractor_ways * spec.distractors

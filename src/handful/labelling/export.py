@@ -1,0 +1,165 @@
+"""What ``handful label`` leaves on disk: tables, files for other tools, folders of images; all in its folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import unicodedata
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import quote
+
+from ..datasets.files import Files
+from ..datasets.images import BrokenImage, printable
+from ..errors import HandfulError
+from ..reports.page import csv_bytes
+from .label import Labelling, Prediction, as_row
+
+NONE_FOLDER = "none-of-these"
+EXPORTS = ("copy", "link")
+EXPORT = "images"  # the folder that is exported to
+TABLES = ("predictions.csv", "predictions.jsonl")
+LABEL_STUDIO = "label-studio.json"
+LONGEST = 200  # bytes of an exported name: systems allow 255, and other programs may want to add to it
+# What Windows does not take for a name, whatever comes behind the dot.
+_RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])(\..*)?", re.IGNORECASE)
+_UNFIT = re.compile(r'[<>:"/\\|?*\x00-\x1f\x7f]')
+
+
+def write_predictions(found: Labelling, out: Path) -> None:
+    """``predictions.csv`` and ``predictions.jsonl``: one line per image.
+
+    The CSV file is safe to open in a spreadsheet (see :func:`csv_bytes`); the JSON lines have every name as it is.
+    """
+    rows = [as_row(one) for one in found.predictions]
+    (out / TABLES[0]).write_bytes(csv_bytes(rows))
+    (out / TABLES[1]).write_bytes(b"".join(map(_json_line, rows)))
+
+
+def _json_line(row: dict[str, Any]) -> bytes:
+    try:
+        return (json.dumps(row, ensure_ascii=False) + "\n").encode()
+    except UnicodeEncodeError:  # a file name that is not UTF-8, which only an escape can say
+        return (json.dumps(row) + "\n").encode()
+
+
+def write_label_studio(found: Labelling, out: Path) -> None:
+    """``label-studio.json``: tasks for a project with one Choices called ``label``; found labels are predictions.
+
+    The images' paths are those below the folder that Label Studio serves as local files.
+    """
+    tasks = [_task(one) for one in found.predictions]
+    (out / LABEL_STUDIO).write_text(json.dumps(tasks, indent=1) + "\n", encoding="ascii")
+
+
+def _task(one: Prediction) -> dict[str, Any]:
+    choice = {
+        "from_name": "label", "to_name": "image", "type": "choices",
+        "value": {"choices": [NONE_FOLDER if one.is_none else one.label]},
+    }  # fmt: skip
+    address = f"/data/local-files/?d={quote(os.fsencode(one.path))}"
+    task: dict[str, Any] = {"data": {"image": address, **as_row(one)}}
+    if one.source == "given":
+        task["annotations"] = [{"result": [choice]}]
+    else:
+        task["predictions"] = [{"model_version": "handful", "score": round(one.confidence, 4), "result": [choice]}]
+    return task
+
+
+def check_export(how: str | None, images: Path, out: Path | None) -> None:
+    """Whether the images can be sorted into folders; before the work, which may take a while."""
+    if how is None:
+        return
+    if how not in EXPORTS:
+        raise HandfulError(f"--export-folders takes {' or '.join(EXPORTS)}, got '{how}'")
+    if how == "link" and not images.is_dir():
+        raise HandfulError(f"images in an archive cannot be linked to: use --export-folders copy ({images})")
+    if out is not None and images.resolve().is_relative_to((out / EXPORT).resolve()):
+        raise HandfulError(f"{images} is where the images would be exported to: choose another --out")
+
+
+def export_folders(found: Labelling, files: Files, out: Path, how: str) -> None:
+    """``images/<label>/...``: a copy of each image, or a link to it; the images themselves stay where they are."""
+    folders = folder_names(one.label for one in found.predictions)
+    taken: set[str] = set()
+    for one in found.predictions:
+        folder = NONE_FOLDER if one.is_none else folders[one.label]
+        name = _unique(_flat_name(one.path), taken, f"{folder}/")
+        path = out / EXPORT / folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if how == "link":
+            _link((files.path / one.path).resolve(), path)
+            continue
+        try:
+            content = files.read(one.path)
+        except BrokenImage as error:
+            raise HandfulError(f"cannot copy {printable(one.path)}: {error}; nothing was changed") from error
+        path.write_bytes(content)
+
+
+def folder_names(labels: Iterable[str]) -> dict[str, str]:
+    """A folder for each label that every system can have, and no two labels the same, whatever their capitals.
+
+    >>> folder_names(["cat", "Cat", "nul", "cat.", "none-of-these"])
+    {'cat': 'cat', 'none-of-these': 'none-of-these~2', 'Cat': 'Cat~2', 'cat.': 'cat~3', 'nul': 'nul_'}
+    """
+    taken = {_same(NONE_FOLDER)}
+    # Those that can keep their name come first, small letters before capitals.
+    ordered = sorted(set(labels), key=lambda label: (_fit(label) != label, label.swapcase()))
+    return {label: _unique(_fit(label), taken) for label in ordered}
+
+
+def _flat_name(path: str) -> str:
+    """The path as one name, so that images of the same name from two folders do not meet."""
+    name = _fit("__".join(PurePosixPath(path).parts))
+    if len(os.fsencode(name)) <= LONGEST:
+        return name
+    end = PurePosixPath(name).suffix
+    mark = f"~{hashlib.sha256(os.fsencode(path)).hexdigest()[:10]}{end}"
+    start = name.removesuffix(end)[:LONGEST]
+    while len(os.fsencode(start + mark)) > LONGEST:
+        start = start[:-1]
+    return start + mark
+
+
+def _fit(name: str) -> str:
+    """A name as all systems take it."""
+    fit = _UNFIT.sub("_", name).rstrip(". ")
+    if not fit or fit[0] == ".":
+        fit = f"_{fit}"
+    if _RESERVED.fullmatch(fit):
+        stem, dot, rest = fit.partition(".")
+        fit = f"{stem}_{dot}{rest}"
+    return fit
+
+
+def _unique(name: str, taken: set[str], folder: str = "") -> str:
+    """The name, numbered if another has it already in this folder."""
+    stem, end = name, ""
+    if folder:
+        end = PurePosixPath(name).suffix
+        stem = name.removesuffix(end)
+    found, number = name, 2
+    while (key := folder + _same(found)) in taken:
+        found, number = f"{stem}~{number}{end}", number + 1
+    taken.add(key)
+    return found
+
+
+def _same(name: str) -> str:
+    """What two names have in common that some system takes for one."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+
+
+def _link(target: Path, path: Path) -> None:
+    """A symbolic link, or a hard one where the system does not let users make them."""
+    try:
+        path.symlink_to(target)
+    except OSError:
+        try:
+            os.link(target, path)
+        except OSError as error:
+            raise HandfulError(f"cannot link to {target} ({error.strerror}): use --export-folders copy") from error

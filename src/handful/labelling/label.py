@@ -1,0 +1,287 @@
+"""From images and a few labels to a label for each, with how sure it is and whether it is any of them at all."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+from sklearn.model_selection import StratifiedKFold
+
+from ..datasets.base import Bar, no_bar
+from ..embedders import DEFAULT, embed_files, load_embedder
+from ..errors import HandfulError
+from ..estimator.classifier import TACClassifier
+from ..estimator.head import head_of
+from .sources import Collection, collect
+
+DOUBTFUL = 0.6  # confidence below which a label is called doubtful
+FOLDS = 5
+CALIBRATED_FROM = 40  # given labels from which on it is worth comparing confidence with truth
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The label of one image.
+
+    Attributes:
+        path: of the image, from the top of the images.
+        label: given, or found.
+        confidence: probability of the label, if the image is of one of the classes.
+        runner_up: the second most probable label.
+        none_score: from 0 to 1, what speaks for "none of these".
+        is_none: whether it is said to belong to no class.
+        source: ``given`` or ``predicted``.
+    """
+
+    path: str
+    label: str
+    confidence: float
+    runner_up: str
+    none_score: float
+    is_none: bool
+    source: str
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Accuracy by cross-validation over the given labels: each is hidden once, and found by the others.
+
+    Attributes:
+        right, total: hidden labels that were found, and all.
+        interval: 95 %, by Wilson's score.
+        calibration: (confidence, share that was right, how many), by fifths of the confidence; empty for few labels.
+    """
+
+    right: int
+    total: int
+    interval: tuple[float, float]
+    calibration: tuple[tuple[float, float, int], ...]
+
+
+@dataclass(frozen=True)
+class Labelling:
+    """All that ``handful label`` found.
+
+    Attributes:
+        predictions: one per image that can be read, in the order of their paths.
+        vectors: (images, dim) unit vectors of them, as they were clustered.
+        classes: the labels.
+        broken: images that cannot be read, with the reason.
+        threshold: of ``none_score``.
+        next_to_label: paths of doubtful images that differ from one another, most useful first.
+        estimate: of the accuracy; None if a class has a single label.
+        about: embedder, head and settings.
+    """
+
+    predictions: list[Prediction]
+    vectors: NDArray[np.float32]
+    classes: list[str]
+    broken: dict[str, str]
+    threshold: float
+    next_to_label: list[str]
+    estimate: Estimate | None
+    about: dict[str, str]
+
+    def counts(self) -> dict[str, int]:
+        """Images by label, those of no class left out."""
+        found = Counter(one.label for one in self.predictions if not one.is_none)
+        return {label: found[label] for label in self.classes}
+
+    def none(self) -> list[Prediction]:
+        return [one for one in self.predictions if one.is_none]
+
+    def doubtful(self) -> list[Prediction]:
+        return [
+            one for one in self.predictions
+            if one.source == "predicted" and not one.is_none and one.confidence < DOUBTFUL
+        ]  # fmt: skip
+
+
+def find_labels(
+    images: str | Path,
+    labels: str | Path | None = None,
+    *,
+    embedder: str = DEFAULT,
+    head: str | None = "auto",
+    distractors: bool = True,
+    none_threshold: float | None = None,
+    none_label: str = "none-of-these",
+    iterations: int = 6,
+    suggestions: int = 12,
+    device: str = "auto",
+    bar: Bar = no_bar,
+) -> Labelling:
+    """Label images from a few labels; nothing is written but the vectors' cache.
+
+    Args:
+        images, labels, none_label: see :func:`collect`.
+        embedder: a name of :mod:`handful.embedders`.
+        head: ``"auto"`` takes the one that comes with handful for the embedder, if there is one; None takes none.
+        distractors: whether there may be images of no class.
+        none_threshold: of ``none_score``, instead of the one that sets itself.
+        iterations: refinements, at most.
+        suggestions: how many images to suggest for labelling next.
+        device: for the embedder.
+        bar: a progress bar.
+    """
+    if none_threshold is not None and not 0 <= none_threshold <= 1:
+        raise HandfulError(f"--none-threshold must be between 0 and 1, got {none_threshold}")
+    collection = collect(Path(images), None if labels is None else Path(labels), none_label)
+    vectors, names, broken = embed_files(load_embedder(embedder, device), collection.files, collection.names, bar)
+    broken = collection.skipped | broken
+    given, none = _given(collection, names, broken)
+    loaded = head_of(embedder, head)
+    if loaded is not None and loaded.features != vectors.shape[1]:
+        raise HandfulError(
+            f"the head {loaded.name} is for vectors of {loaded.features}, but {embedder} gives {vectors.shape[1]}"
+        )
+    model = TACClassifier(loaded, iterations=iterations, distractors=distractors)
+    try:
+        model.fit(vectors, given, none=none if none.any() else None)
+    except HandfulError:
+        raise
+    except ValueError as error:
+        raise HandfulError(str(error)) from error
+    threshold = model.none_threshold_ if none_threshold is None else none_threshold
+    found = _predictions(model, vectors, names, given, none, threshold)
+    unit = model.unit_vectors(vectors)
+    about = {
+        "embedder": embedder,
+        "head": "none: clusters in the centred, normalised embedding space" if loaded is None else loaded.name,
+        "images of no class": "looked for" if distractors or none.any() else "not looked for",
+        "threshold of 'none of these'": f"{threshold:.3f}"
+        + (" (set by itself)" if none_threshold is None else " (given)"),
+        "refinements": str(model.n_iter_),
+    }
+    return Labelling(
+        found, unit, model.classes_.tolist(), broken, threshold, suggest(found, unit, threshold, suggestions),
+        cross_validate(model, vectors, given, none), about,
+    )  # fmt: skip
+
+
+def _given(
+    collection: Collection, names: list[str], broken: dict[str, str]
+) -> tuple[NDArray[np.object_], NDArray[np.bool_]]:
+    """The label of each readable image, "" if it has none; and whether it is known to be of no class."""
+    given = np.array([collection.given.get(name, "") for name in names], dtype=object)
+    lost = sorted(set(collection.classes) - set(given))
+    if lost:
+        first = next(name for name, label in collection.given.items() if label == lost[0])
+        raise HandfulError(
+            f"none of the images labelled '{lost[0]}' can be read; the first, {first}: {broken.get(first, 'missing')}"
+        )
+    return given, np.array([name in collection.none for name in names], dtype=bool)
+
+
+def _predictions(
+    model: TACClassifier, vectors: NDArray[np.float32], names: list[str], given: NDArray[np.object_],
+    none: NDArray[np.bool_], threshold: float,
+) -> list[Prediction]:  # fmt: skip
+    chances = np.asarray(model.label_distributions_)
+    order = _two_best(chances)
+    scores = model.none_score(vectors)
+    found = []
+    for row, name in enumerate(names):
+        best, second = order[row]
+        known = bool(given[row]) or bool(none[row])
+        beyond = bool(none[row]) if known else bool(scores[row] > threshold)
+        found.append(Prediction(
+            name, str(model.classes_[best]), float(chances[row, best]), str(model.classes_[second]),
+            float(scores[row]), beyond, "given" if known else "predicted",
+        ))  # fmt: skip
+    return found
+
+
+def _two_best(chances: NDArray[Any]) -> NDArray[np.intp]:
+    """The columns of the largest and the second largest of each row, the first of equals: (n, 2)."""
+    found = np.empty((len(chances), 2), dtype=np.intp)
+    found[:, 0] = chances.argmax(1)
+    for start in range(0, len(chances), 1024):  # there may be thousands of classes: not all copied at once
+        part = chances[start : start + 1024].copy()
+        np.put_along_axis(part, found[start : start + 1024, :1], -1, axis=1)
+        found[start : start + 1024, 1] = part.argmax(1)
+    return found
+
+
+def suggest(predictions: list[Prediction], vectors: NDArray[np.float32], threshold: float, count: int) -> list[str]:
+    """Images to label next: doubtful ones, and not the same doubt ten times.
+
+    Of the most doubtful images each next one is the farthest from all that are labelled or already chosen, so that the
+    answers say as much as they can.
+    """
+    open_rows = [row for row, one in enumerate(predictions) if one.source == "predicted"]
+    if not open_rows or count < 1:
+        return []
+    doubt = np.array([_doubt(predictions[row], threshold) for row in open_rows])
+    pool = np.array(open_rows)[np.argsort(-doubt, kind="stable")[: max(20 * count, 100)]]
+    labelled = [row for row, one in enumerate(predictions) if one.source == "given"]
+    nearest = (vectors[pool] @ vectors[labelled].T).max(1) if labelled else np.full(len(pool), -1.0)
+    chosen: list[int] = []
+    while len(chosen) < min(count, len(pool)):
+        pick = int(nearest.argmin())
+        chosen.append(int(pool[pick]))
+        nearest = np.maximum(nearest, vectors[pool] @ vectors[pool[pick]])
+        nearest[pick] = np.inf
+    return [predictions[row].path for row in chosen]
+
+
+def _doubt(one: Prediction, threshold: float) -> float:
+    """From 0 to 1: highest where two classes are as probable, or where it is next to the threshold of no class."""
+    side = 1 - threshold if one.none_score > threshold else threshold
+    open_question = 1 - abs(one.none_score - threshold) / max(side, 1e-9)
+    return open_question if one.is_none else max(open_question, 1 - one.confidence)
+
+
+def cross_validate(
+    model: TACClassifier, vectors: NDArray[np.float32], given: NDArray[np.object_], none: NDArray[np.bool_]
+) -> Estimate | None:
+    """Hide the given labels a fold at a time, and see how many are found."""
+    rows = np.flatnonzero(given != "")
+    labels = given[rows].astype(str)
+    fewest = min(Counter(labels).values())
+    if fewest < 2:
+        return None
+    right, sure = np.zeros(len(rows), dtype=bool), np.zeros(len(rows))
+    folds = StratifiedKFold(min(FOLDS, fewest), shuffle=True, random_state=0)
+    for _, hidden in folds.split(rows, labels):
+        known = given.copy()
+        known[rows[hidden]] = ""
+        other = type(model)(**model.get_params()).fit(vectors, known, none=none if none.any() else None)
+        chances = other.label_distributions_[rows[hidden]]
+        right[hidden] = other.classes_[chances.argmax(1)] == labels[hidden]
+        sure[hidden] = chances.max(1)
+    return Estimate(int(right.sum()), len(rows), wilson(int(right.sum()), len(rows)), _calibration(right, sure))
+
+
+def _calibration(right: NDArray[np.bool_], sure: NDArray[np.float64]) -> tuple[tuple[float, float, int], ...]:
+    if len(right) < CALIBRATED_FROM:
+        return ()
+    parts = np.array_split(np.argsort(sure, kind="stable"), 5)
+    return tuple((float(sure[part].mean()), float(right[part].mean()), len(part)) for part in parts)
+
+
+def wilson(right: int, total: int, level: float = 0.95) -> tuple[float, float]:
+    """The interval of a share by Wilson's score, which also holds for few.
+
+    >>> low, high = wilson(18, 20)
+    >>> f"{low:.3f} to {high:.3f}"
+    '0.699 to 0.972'
+    """
+    z = float(ndtri((1 + level) / 2))
+    share, extra = right / total, z * z / total
+    middle = (share + extra / 2) / (1 + extra)
+    half = z * ((share * (1 - share) / total + extra / total / 4) ** 0.5) / (1 + extra)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def as_row(one: Prediction) -> dict[str, Any]:
+    """A prediction as it stands in the files."""
+    return {
+        "path": one.path, "label": one.label, "confidence": round(one.confidence, 4), "runner_up": one.runner_up,
+        "none_score": round(one.none_score, 4), "is_none": one.is_none, "source": one.source,
+    }  # fmt: skip

@@ -1,0 +1,93 @@
+"""The registry of methods: one place, one dict."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from types import ModuleType
+from typing import Any
+
+from ..errors import HandfulError
+from .base import Method
+from .classifier import Classifier, ClassifierSemi
+from .imp import InfiniteMixture
+from .metagan import MetaGan
+from .pn import PrototypicalNetwork
+from .relation import RelationNetwork
+from .soft_kmeans import MaskedSoftKMeans, SoftKMeans, SoftKMeansCluster
+from .tac import Tac, TacDap
+from .tapnet import TapNet, TapNetSemi, TapNetSoftClustering
+from .tpn import LabelPropagation
+
+METHODS: dict[str, type[Method]] = {
+    "pn": PrototypicalNetwork,
+    "soft-kmeans": SoftKMeans,
+    "soft-kmeans-cluster": SoftKMeansCluster,
+    "masked-soft-kmeans": MaskedSoftKMeans,
+    "tpn": LabelPropagation,
+    "relation": RelationNetwork,
+    "metagan": MetaGan,
+    "imp": InfiniteMixture,
+    "tapnet": TapNet,
+    "tapnet-semi": TapNetSemi,
+    "tapnet-soft-clustering": TapNetSoftClustering,
+    "tac": Tac,
+    "tacdap": TacDap,
+    "classifier": Classifier,
+    "classifier-semi": ClassifierSemi,
+}
+
+
+def methods() -> list[str]:
+    """Names of all methods, in the order of the paper's tables; what is not in them comes last."""
+    return list(METHODS)
+
+
+def method_class(name: str) -> type[Method]:
+    """The class behind a name, or an error that lists the names there are."""
+    if name not in METHODS:
+        raise HandfulError(f"unknown method '{name}': choose one of {', '.join(METHODS)}")
+    return METHODS[name]
+
+
+def method_options(name: str) -> dict[str, Any]:
+    """The options of a method and their defaults, the nearest class's default first."""
+    options: dict[str, Any] = {}
+    for cls in method_class(name).__mro__:
+        if issubclass(cls, Method) and "__init__" in vars(cls):
+            for parameter in inspect.signature(cls.__init__).parameters.values():
+                if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+                    options.setdefault(parameter.name, parameter.default)
+    return options
+
+
+def build_method(name: str, dim: int, ways: int, **options: Any) -> Method:
+    """Build a method by name.
+
+    Args:
+        name: one of :func:`methods`.
+        dim: length of an embedding.
+        ways: classes of a training episode.
+        options: as :func:`method_options` lists them.
+
+    Example:
+        >>> build_method("tac", dim=64, ways=20, iterations=3).iterations
+        3
+    """
+    known = method_options(name)
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise HandfulError(f"the method '{name}' has no option '{unknown[0]}': choose from {', '.join(sorted(known))}")
+    return method_class(name)(dim, ways, **options)
+
+
+class _Package(ModuleType):
+    """``handful.methods()`` lists the names, although Python binds ``handful.methods`` to this package."""
+
+    def __call__(self) -> list[str]:
+        return methods()
+
+
+sys.modules[__name__].__class__ = _Package
+
+__all__ = ["METHODS", "Method", "build_method", "method_class", "method_options", "methods"]

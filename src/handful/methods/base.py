@@ -1,0 +1,111 @@
+"""What a method is: it sees an episode of vectors and gives query logits; nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ..episode import Episode
+from ..errors import HandfulError
+
+
+class Method(nn.Module):
+    """A few-shot classifier on embeddings, with whatever it learns beside the backbone.
+
+    A subclass sets the class attributes and writes :meth:`trajectory`.
+
+    Args:
+        dim: length of an embedding.
+        ways: classes of a training episode.
+        scale: multiplies every squared distance, in the logits and in the soft labels.
+        cluster_scale: multiplies it once more in the soft labels; below 1, points are shared out more evenly.
+        train_iterations: refinements with the unlabelled set in training.
+        iterations: refinements in evaluation; ``handful evaluate`` chooses them on the validation classes.
+
+    Attributes:
+        title: the name in tables; an option that changes what is measured may change it.
+        summary: one line for ``handful methods``.
+        iterative: whether it refines with unlabelled images at all.
+        in_order: whether a training episode must hold all training classes, each at its own place, as for a classifier.
+        turns: the parts of a training step, each with an optimiser of its own; see :meth:`loss`.
+    """
+
+    title: str
+    summary: ClassVar[str]
+    iterative: ClassVar[bool] = True
+    in_order: ClassVar[bool] = False
+    turns: ClassVar[tuple[str, ...]] = ("learner",)
+
+    def __init__(
+        self,
+        dim: int,
+        ways: int,
+        *,
+        scale: float = 1.0,
+        cluster_scale: float = 1.0,
+        train_iterations: int = 1,
+        iterations: int = 1,
+    ) -> None:
+        super().__init__()
+        for name, value in {"dim": dim, "ways": ways, "scale": scale, "cluster_scale": cluster_scale}.items():
+            if not (value > 0 and math.isfinite(value)):
+                raise HandfulError(f"{name} must be a number above 0, got {value}")
+        if min(train_iterations, iterations) < 0:
+            raise HandfulError(f"iterations must be at least 0, got {min(train_iterations, iterations)}")
+        self.dim, self.ways, self.scale = dim, ways, scale
+        self.soft_scale = scale * cluster_scale
+        self.train_iterations, self.iterations = train_iterations, iterations
+
+    @property
+    def trains_on_unlabelled(self) -> bool:
+        """Whether unlabelled images play a part in training; if not, there is no need to show any."""
+        return self.iterative and self.train_iterations > 0
+
+    def check_ways(self, ways: int) -> None:
+        """Raise a HandfulError if the method cannot tell so many classes apart."""
+
+    def trajectory(self, episode: Episode, iterations: int) -> Tensor:
+        """Query logits after 0, 1, ... refinements: (iterations + 1, ..., queries, ways).
+
+        A method without refinements gives the one entry it has, whatever ``iterations`` says.
+        """
+        raise NotImplementedError
+
+    def forward(self, episode: Episode) -> Tensor:
+        """Query logits (..., queries, ways)."""
+        return self.trajectory(episode, self.train_iterations if self.training else self.iterations)[-1]
+
+    def loss(self, episode: Episode, turn: str = "learner") -> Tensor:
+        """What a step of training makes smaller, a scalar: cross-entropy over the queries of all episodes.
+
+        Most methods have one turn. One with adversaries has several: a step takes each of ``turns`` in order, and only
+        the parameters of that turn move.
+        """
+        logits: Tensor = self(episode)
+        return nn.functional.cross_entropy(logits.flatten(0, -2), episode.query_labels.flatten())
+
+    def turn_parameters(self) -> dict[str, list[nn.Parameter]]:
+        """The parameters of each turn but the first, which has the backbone's and all that are not named here."""
+        return {}
+
+    def metrics(self) -> dict[str, float]:
+        """Figures of its own about the training since the last call, for ``metrics.jsonl``; asked at each validation.
+
+        What they are counted in must be buffers: then a checkpoint holds it, and a resumed run reports the same.
+        """
+        return {}
+
+
+def with_and_without(answer: Callable[[Episode], Tensor], episode: Episode, iterations: int) -> Tensor:
+    """The trajectory of a method that takes the unlabelled points in at once: entry 0 without, all others with them.
+
+    ``answer`` maps an episode to query logits (..., queries, ways).
+    """
+    logits = answer(episode.without_unlabelled()).unsqueeze(0)
+    if iterations == 0:
+        return logits
+    return torch.cat([logits, answer(episode).expand(iterations, *logits.shape[1:])])

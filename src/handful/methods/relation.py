@@ -1,0 +1,86 @@
+"""Relation Networks (Sung et al., CVPR 2018): a small network learns how to compare, labelled images only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..episode import Episode
+from .base import Method
+from .feature_maps import convolution, finish, map_shape, pooled, to_maps
+
+WIDTH, HIDDEN = 64, 8  # filters of the relation module and units of its first linear layer, as in the paper
+
+
+class RelationModule(Method):
+    """The feature map of a class and that of a query, one upon the other, go through a module that gives a score.
+
+    The module has two blocks (3 x 3 convolution to 64 maps, batch norm, ReLU, 2 x 2 pooling) and two linear layers (8
+    and 1). A class is the sum of its support's maps. Logits are the scores; ``scale`` multiplies them.
+
+    Args:
+        channels: of the feature maps behind the vectors; see :func:`handful.methods.feature_maps.map_shape`.
+    """
+
+    iterative = False
+
+    def __init__(self, dim: int, ways: int, *, channels: int = 0, **options: Any) -> None:
+        super().__init__(dim, ways, **options)
+        self.map_shape = map_shape(dim, channels)
+        channels, side = self.map_shape
+        self.first = convolution(2 * channels, WIDTH)
+        self.blocks = nn.Sequential(finish(WIDTH), convolution(WIDTH, WIDTH), finish(WIDTH), nn.Flatten())
+        inputs = WIDTH * pooled(pooled(side)) ** 2
+        self.head = nn.Sequential(nn.Linear(inputs, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 1))
+
+    def trajectory(self, episode: Episode, iterations: int) -> Tensor:
+        return self.scores(self.features(episode.support, episode.query)).unsqueeze(0)
+
+    def features(self, support: Tensor, points: Tensor) -> Tensor:
+        """What the two blocks make of each point beside each class: (..., N, K, D), (..., P, D) -> (..., P, N, F)."""
+        ways, count = support.shape[-3], points.shape[-2]
+        # A convolution is linear: that of two maps upon each other is the sum of two, each computed once per image and
+        # not once per pair.
+        of_class, of_point = self.first.weight.chunk(2, dim=1)
+        classes = nn.functional.conv2d(to_maps(support.sum(-2), self.map_shape), of_class, padding=1)
+        others = nn.functional.conv2d(to_maps(points, self.map_shape), of_point, padding=1)
+        classes = classes.reshape(-1, 1, ways, *classes.shape[1:])  # (episodes, 1, N, 64, side, side)
+        others = others.reshape(-1, count, 1, *others.shape[1:])  # (episodes, P, 1, 64, side, side)
+        # In training, batch norm is over all pairs. In evaluation its statistics are fixed, so each pair is for itself;
+        # then the pairs of one episode at a time fit the processor's cache.
+        parts = zip(*(maps.chunk(1 if self.training else len(maps)) for maps in (classes, others)), strict=True)
+        features = torch.cat([self.blocks((ours + theirs).flatten(0, 2)) for ours, theirs in parts])
+        return features.reshape(*points.shape[:-1], ways, -1)
+
+    def scores(self, features: Tensor) -> Tensor:
+        """Relation scores before the sigmoid: (..., P, N, F) -> (..., P, N)."""
+        scores: Tensor = self.head(features)
+        return self.scale * scores.squeeze(-1)
+
+
+class RelationNetwork(RelationModule):
+    """Scores trained by cross-entropy.
+
+    Args:
+        squared_error: train the sigmoid of the score to be 1 for the query's class and 0 for the others, by squared
+            error, as the original does. With 20 ways, 19 of 20 targets are 0, and for long it learns nothing else.
+    """
+
+    title = "RN"
+    summary = "Relation Network: a learned comparison of feature maps, labelled images only"
+
+    def __init__(self, dim: int, ways: int, *, squared_error: bool = False, **options: Any) -> None:
+        super().__init__(dim, ways, **options)
+        self.squared_error = squared_error
+        if not squared_error:  # a shift of all scores cancels in the softmax
+            self.head[-1].register_parameter("bias", None)
+
+    def loss(self, episode: Episode, turn: str = "learner") -> Tensor:
+        """Cross-entropy of the scores, or squared error of the relations in [0, 1] against 1 and 0."""
+        if not self.squared_error:
+            return super().loss(episode, turn)
+        relations = torch.sigmoid(self(episode))
+        target = nn.functional.one_hot(episode.query_labels, episode.ways)
+        return nn.functional.mse_loss(relations, target.to(relations))

@@ -1,0 +1,1 @@
+"""Reports: one page of HTML and Markdown, and the figures in it."""

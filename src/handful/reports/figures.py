@@ -1,0 +1,203 @@
+"""Pictures of what the methods do, drawn from rows of plain values: what is in the picture can also be kept as CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from .. import functional as F
+from ..episode import Episode
+from ..methods.tapnet import TapNet
+from ..runs.episodes import Accuracy
+from ..terminal import printable
+
+Row = dict[str, Any]  # of a CSV file
+
+# Okabe and Ito: told apart by colour-blind readers too.
+COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#000000", "#56b4e9")
+MARKERS = "os^D"  # the next one when the colours have run out
+GREY = "#b8b8b8"
+MOST_LETTERS = 40  # of a name in a legend
+
+
+def add_legend(owner: Figure | Axes, entries: Sequence[tuple[Artist, str]], **options: Any) -> None:
+    """A legend of (artist, name), which shows every name as it is, shortened if it is long.
+
+    Left to itself, matplotlib leaves out names that begin with an underscore.
+    """
+    legend = owner.legend([artist for artist, _ in entries], [str(number) for number in range(len(entries))],
+                          frameon=False, **options)  # fmt: skip
+    for text, (_, name) in zip(legend.get_texts(), entries, strict=True):
+        text.set_text(shortened(name))
+        text.set_parse_math(False)
+
+
+def shortened(name: str) -> str:
+    """A name for a picture: printable, its middle left out if it is long.
+
+    >>> shortened("a long name of a class that is longer than a legend is wide")
+    'a long name of a cla…an a legend is wide'
+    """
+    name = printable(name)
+    return name if len(name) <= MOST_LETTERS else f"{name[: MOST_LETTERS // 2]}…{name[1 - MOST_LETTERS // 2 :]}"
+
+
+def literal(figure: Figure) -> None:
+    """Dollar signs in titles and notes are dollar signs, not mathematics; that of the axes' numbers stays."""
+    for axis in figure.axes:
+        for text in (axis.title, axis.xaxis.label, axis.yaxis.label, *axis.texts):
+            text.set_parse_math(False)
+    for text in figure.texts:
+        text.set_parse_math(False)
+
+
+def iteration_rows(setting: str, method: str, accuracy: Accuracy) -> list[Row]:
+    """Accuracy after 0, 1, ... refinements."""
+    return [
+        {"setting": setting, "method": method, "refinements": step, "accuracy": mean, "interval": interval}
+        for step, (mean, interval) in enumerate(zip(accuracy.by_iteration, accuracy.intervals, strict=True))
+    ]
+
+
+def accuracy_by_iteration(rows: Sequence[Row]) -> Figure:
+    """Accuracy against the number of refinements: one panel per setting, one line per method."""
+    return _panels(rows, "setting", "refinements", "refinements with the unlabelled images")
+
+
+def accuracy_by_share(rows: Sequence[Row]) -> Figure:
+    """Accuracy against the share of distractors: one panel per number of shots, one line per method."""
+    return _panels(rows, "setting", "share", "distractors among the unlabelled images (%)")
+
+
+def _panels(rows: Sequence[Row], panel: str, x: str, label: str) -> Figure:
+    """Accuracy with its intervals against ``x``; a method with one value only is a level to compare with."""
+    titles = list(dict.fromkeys(row[panel] for row in rows))
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    figure = Figure(figsize=(max(5.5, 4.6 * len(titles)), 3.8), layout="constrained")
+    axes = figure.subplots(1, len(titles), sharey=x == "refinements", squeeze=False)[0]
+    drawn: dict[str, Artist] = {}
+    for axis, title in zip(axes, titles, strict=True):
+        for index, method in enumerate(methods):
+            line = [row for row in rows if row[panel] == title and row["method"] == method]
+            colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index // len(COLOURS) % len(MARKERS)]
+            values = [row["accuracy"] for row in line]
+            if len(line) == 1:
+                drawn[method] = axis.axhline(values[0], color=colour, linestyle="--", linewidth=1.2)
+            elif line:
+                bars = [row["interval"] or 0.0 for row in line]
+                drawn[method] = axis.errorbar([row[x] for row in line], values, bars, color=colour, marker=marker,
+                                              markersize=4, linewidth=1.5, capsize=2)  # fmt: skip
+        axis.set(title=title, xlabel=label)
+        axis.grid(alpha=0.25)
+        if x == "refinements":
+            axis.xaxis.get_major_locator().set_params(integer=True)
+    axes[0].set_ylabel("accuracy (%), bars: 95 %")
+    entries = [(drawn[method], method) for method in methods if method in drawn]
+    add_legend(figure, entries, loc="outside right upper", fontsize=8)
+    return figure
+
+
+def entropy(rows: Sequence[Row]) -> Figure:
+    """Accuracy and cross-entropy of the soft labels against refinements, one line per space of clustering."""
+    figure = Figure(figsize=(9.2, 3.6), layout="constrained")
+    axes = figure.subplots(1, 2)
+    names = {"accuracy": "accuracy of the queries (%)", "cross_entropy": "cross-entropy of the soft labels (nats)"}
+    drawn: dict[str, Artist] = {}
+    for axis, (value, label) in zip(axes, names.items(), strict=True):
+        for index, space in enumerate(dict.fromkeys(row["clustering"] for row in rows)):
+            line = [row for row in rows if row["clustering"] == space]
+            bars = [row[f"{value}_interval"] or 0.0 for row in line]
+            drawn[f"clustering {space}"] = axis.errorbar(
+                [row["refinements"] for row in line], [row[value] for row in line], bars, color=COLOURS[index],
+                marker=MARKERS[index], markersize=4, linewidth=1.5, capsize=2,
+            )  # fmt: skip
+        axis.set(xlabel="refinements with the unlabelled images", ylabel=label)
+        axis.xaxis.get_major_locator().set_params(integer=True)
+        axis.grid(alpha=0.25)
+    add_legend(axes[0], [(artist, name) for name, artist in drawn.items()], fontsize=8)
+    return figure
+
+
+@dataclass(frozen=True)
+class Space:
+    """A view of an episode's unlabelled points.
+
+    Attributes:
+        title: above the panel.
+        points: (U, D), as they lie in that space.
+        assigned: (U,) class each is clustered to.
+    """
+
+    title: str
+    points: Tensor
+    assigned: Tensor
+
+
+def tac_spaces(method: TapNet, episode: Episode, iterations: tuple[int, ...]) -> list[Space]:
+    """One episode without batch dimension: the embedding space, then the TAC space after so many refinements."""
+    with torch.inference_mode():
+        means = method.cluster(episode, max(iterations)).centroids
+        references = method.class_references(episode.centroids)
+        nearest = F.projected_logits(episode.unlabelled, episode.centroids, None).argmax(-1)
+        spaces = [Space("embedding space", episode.unlabelled, nearest)]
+        for step in iterations:
+            current = means[step][: episode.ways]
+            basis = F.null_basis(F.error_vectors(current, references))
+            points = episode.unlabelled - (episode.unlabelled @ basis) @ basis.mT
+            assigned = F.soft_labels(episode.unlabelled, current, basis).argmax(-1)
+            spaces.append(Space(f"TAC space, {step} refinement{'s' * (step != 1)}", points, assigned))
+    return spaces
+
+
+def tsne_rows(spaces: list[Space], labels: Tensor, names: list[str], seed: int) -> list[Row]:
+    """t-SNE of each space: a row per unlabelled point, with its class and that of its cluster."""
+    from sklearn.manifold import TSNE  # takes a second, and other figures need nothing of it
+
+    rows = []
+    for space in spaces:
+        embedding = TSNE(init="pca", perplexity=min(30, (len(labels) - 1) / 3), random_state=seed)
+        flat = embedding.fit_transform(space.points.cpu().numpy())
+        for (x, y), truth, found in zip(flat.tolist(), labels.tolist(), space.assigned.tolist(), strict=True):
+            rows.append({"space": space.title, "x": x, "y": y, "class": names[truth], "cluster": names[found]})
+    return rows
+
+
+def tsne(rows: Sequence[Row]) -> Figure:
+    """Each space: rightly clustered points in their class's colour with the count beside, wrong ones grey."""
+    titles = list(dict.fromkeys(row["space"] for row in rows))
+    names = list(dict.fromkeys(row["class"] for row in rows))
+    colours = {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(names)}
+    across = min(3, len(titles))
+    down = -(-len(titles) // across)
+    figure = Figure(figsize=(4.2 * across, 4.2 * down + 0.3), layout="constrained")
+    axes = figure.subplots(down, across, squeeze=False).ravel()
+    for axis in axes[len(titles) :]:
+        axis.set_axis_off()
+    for axis, title in zip(axes, titles, strict=False):
+        _tsne_panel(axis, title, [row for row in rows if row["space"] == title], colours)
+    styles = {**colours, "in the wrong cluster": GREY}
+    entries = [(axes[0].scatter([], [], s=25, color=colour), name) for name, colour in styles.items()]
+    add_legend(figure, entries, loc="outside lower center", ncols=3, fontsize=9)
+    return figure
+
+
+def _tsne_panel(axis: Axes, title: str, rows: list[Row], colours: dict[str, str]) -> None:
+    flat = np.array([(row["x"], row["y"]) for row in rows])
+    truth = np.array([row["class"] for row in rows])
+    right = truth == np.array([row["cluster"] for row in rows])
+    axis.scatter(flat[~right, 0], flat[~right, 1], s=14, color=GREY, linewidths=0)
+    for name, colour in colours.items():
+        mine = right & (truth == name)
+        axis.scatter(flat[mine, 0], flat[mine, 1], s=14, color=colour, linewidths=0)
+        if mine.any():
+            axis.annotate(str(mine.sum()), np.median(flat[mine], axis=0), fontsize=13, fontweight="bold", ha="center",
+                          bbox={"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 1})  # fmt: skip
+    axis.set(title=f"{title}: {right.sum()} of {len(right)} right", xticks=[], yticks=[])

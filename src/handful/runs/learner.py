@@ -1,0 +1,98 @@
+"""The model of a run: a backbone and a method, built from settings, filled from a checkpoint or a start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from ..checkpoint import checksum, load_checkpoint, load_weights
+from ..embedders.backbones import build_backbone, to_input
+from ..episode import Episode
+from ..errors import HandfulError
+from ..methods import Method, build_method
+from .augmentation import shift_and_flip
+from .config import MOST_PARAMETERS, PRECISIONS, RunConfig
+
+
+class Learner(nn.Module):
+    """A backbone and a method. Calling it on an episode of stored images gives the training loss.
+
+    With ``precision`` bfloat16 the backbone's convolutions in training take half the memory and, on processors and
+    graphics cards that know the type, about half the time; weights, gradients and the method stay in float32.
+    With ``augment``, training images are moved and mirrored at random.
+    """
+
+    backbone: nn.Module
+    method: Method
+
+    def __init__(self, backbone: nn.Module, method: Method, precision: str = "float32", augment: bool = False) -> None:
+        super().__init__()
+        self.backbone, self.method, self.precision = backbone, method, PRECISIONS[precision]
+        self.augment = augment
+
+    def forward(self, episode: Episode, turn: str = "learner") -> Tensor:
+        """Images (..., height, width, channels) uint8 -> scalar loss of one turn of the method."""
+        return self.method.loss(episode.map_images(self._embed), turn)
+
+    def _embed(self, images: Tensor) -> Tensor:
+        pixels = to_input(shift_and_flip(images) if self.augment and self.training else images)
+        mixed = self.precision != torch.float32
+        with torch.autocast(pixels.device.type, self.precision if mixed else None, enabled=mixed):
+            vectors: Tensor = self.backbone(pixels)
+        return vectors.to(pixels.dtype)
+
+    def turn_parameters(self) -> dict[str, list[nn.Parameter]]:
+        """The parameters that each turn of a training step moves."""
+        first, *others = self.method.turns
+        claimed = self.method.turn_parameters()
+        taken = {id(parameter) for turn in others for parameter in claimed[turn]}
+        free = [parameter for parameter in self.parameters() if id(parameter) not in taken]
+        return {first: free, **{turn: claimed[turn] for turn in others}}
+
+
+def build_learner(config: RunConfig) -> Learner:
+    """A fresh model; its weights are fixed by the seed."""
+    # First a model without numbers: nothing is drawn, and settings of absurd size take no memory.
+    try:
+        with torch.device("meta"):
+            size = sum(value.numel() for value in _assemble(config).state_dict().values())
+    except HandfulError:
+        raise
+    except (TypeError, ValueError, ArithmeticError, RuntimeError) as error:
+        reason = f"{error}".partition("\n")[0]
+        raise HandfulError(f"the settings do not describe a model: {reason:.200}") from error
+    if size > MOST_PARAMETERS:
+        raise HandfulError(
+            f"the settings describe a model of {size:,} numbers, more than {MOST_PARAMETERS:,}: take fewer ways, "
+            "smaller images or smaller options"
+        )
+    torch.manual_seed(config.seed)
+    return _assemble(config)
+
+
+def _assemble(config: RunConfig) -> Learner:
+    backbone = build_backbone(config.backbone, config.channels, config.image_size, **config.backbone_options)
+    dim: int = backbone.dim  # type: ignore[assignment]
+    method = build_method(config.method, dim, config.train.ways, **config.options)
+    return Learner(backbone, method, config.precision, config.augment)
+
+
+def load_start(learner: Learner, config: RunConfig) -> None:
+    """Give a fresh model the backbone that it is to start from, if any."""
+    if config.start is None:
+        return
+    run = Path(config.start)
+    if checksum(run / "checkpoint", "best") != config.start_weights:
+        raise HandfulError(f"the weights in {run} are not those that this run is to start from: train it anew")
+    tensors, _ = load_checkpoint(run / "checkpoint", "best")
+    prefix = "model.backbone."
+    load_weights(
+        learner.backbone, {key: value for key, value in tensors.items() if key.startswith(prefix)}, prefix, run
+    )
+
+
+def load_model(learner: Learner, tensors: dict[str, Tensor], where: Path) -> None:
+    """Put the ``model.*`` tensors of a checkpoint into a learner."""
+    load_weights(learner, {k: v for k, v in tensors.items() if k.startswith("model.")}, "model.", where)

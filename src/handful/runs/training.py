@@ -1,0 +1,468 @@
+"""Meta-training: episodes in, checkpoints and metrics out, on whatever device Lightning Fabric finds.
+
+A run can be stopped at any moment, by Ctrl-C or by pulling the plug, and resumes to the weights it would have had.
+What decides them is the settings, the number of episodes done, the model, the optimiser and the random state, and a
+checkpoint holds all of these. The rate's schedule and the sampler are functions of the episode number.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from filelock import FileLock, Timeout
+from lightning_fabric import Fabric
+from lightning_fabric.strategies.ddp import DDPStrategy
+from torch import Tensor
+from torch.optim import Adam
+
+from ..checkpoint import checksum, load_checkpoint, save_checkpoint
+from ..datasets import ImageSet
+from ..episode import Episode
+from ..errors import HandfulError, Interrupted, JobFailed
+from ..io import refuse_links, write_atomic, write_json
+from ..sampling import EpisodeSampler, LabelledSplit, split_labelled
+from .config import RunConfig, read_config
+from .distributed import check_shares, share, synchronise_batch_norm
+from .episodes import MOST_ITERATIONS, Accuracy, NotFinite, best_iterations, embed_used, episode_accuracies, summarise
+from .folder import check_state, seen_classes
+from .learner import Learner, build_learner, load_model, load_start
+
+LOCK = ".lock"
+METRICS = "metrics.jsonl"
+# What a kill leaves of a file before it is renamed: the name of one of ours, and eight characters of mkstemp.
+_PART = re.compile(
+    r"\.((config|classes|cell|best|last|[\w.-]+-[0-9a-f]{8})\.json|labelled\.npz|metrics\.jsonl(\.damaged(-\d+)?)?|"
+    r"(best|last)-[0-9a-f]{12}\.safetensors)\.[a-z0-9_]{8}\.part"
+)
+SAVE_SECONDS = 60.0  # a checkpoint at least this often, beside those at validation
+
+
+@dataclass
+class Progress:
+    """How far a run is; the JSON state of its checkpoints.
+
+    Attributes:
+        episode: episodes done.
+        loss_sum, loss_steps: training loss (of the first turn) since the last validation.
+        best: highest validation accuracy so far, and at which episode.
+    """
+
+    episode: int = 0
+    loss_sum: float = 0.0
+    loss_steps: int = 0
+    best: float = -1.0
+    best_episode: int = 0
+
+
+Optimizers = dict[str, Any]  # of each turn of a training step, in order, as Fabric wraps them
+Observer = Callable[[Progress, Accuracy | None], None]  # called after each step; with the accuracy after a validation
+
+
+def train(
+    config: RunConfig,
+    folder: Path,
+    train_images: ImageSet,
+    validation_images: ImageSet,
+    *,
+    resume: bool = False,
+    accelerator: str = "auto",
+    devices: int = 1,
+    num_nodes: int = 1,
+    observe: Observer | None = None,
+) -> Progress:
+    """Train until ``config.episodes`` episodes are done; the best and the last model are in ``folder/checkpoint``.
+
+    With ``devices`` or ``num_nodes`` above 1, each process takes its share of every step (:mod:`.distributed`).
+    They are started by torchrun or, on one machine, by running this program again for each; the first one writes.
+
+    Raises:
+        HandfulError: if the folder holds another run, or one that was not asked to be resumed.
+        Interrupted: after Ctrl-C (or SIGTERM), when everything is saved.
+    """
+    if shared := set(train_images.class_names) & set(validation_images.class_names):
+        raise HandfulError(f"class '{min(shared)}' is both in train and val: see 'handful data check'")
+    train_split = split_labelled(train_images.labels, train_images.class_names, config.labelled_ratio, config.seed)
+    learner = build_learner(config)
+    sampler = EpisodeSampler(train_split, config.train, (config.seed, 1), in_order=learner.method.in_order)
+    validation_split = split_labelled(
+        validation_images.labels, validation_images.class_names, config.labelled_ratio, config.seed
+    )
+    validation_sampler = EpisodeSampler(validation_split, config.validation, (config.seed, 2))
+    learner.method.check_ways(config.validation.ways)
+    fabric = _fabric(accelerator, devices, num_nodes, turns=len(learner.method.turns))
+    check_shares(config.episodes, config.episodes_per_step, fabric.world_size)
+    if fabric.world_size > 1:
+        synchronise_batch_norm(learner, fabric.device)
+    turns = learner.turn_parameters()
+    # The fused form does all tensors of the model in one call.
+    rate, decay = config.learning_rate, config.weight_decay
+    model, *wrapped = fabric.setup(learner, *(Adam(p, lr=rate, weight_decay=decay, fused=True) for p in turns.values()))
+    optimizers: Optimizers = dict(zip(turns, wrapped, strict=True))
+
+    def fetch(start: int) -> Episode:
+        first, count = share(start, _step(config, start), fabric.global_rank, fabric.world_size)
+        return sampler.batch(first, count).map_images(lambda rows: torch.from_numpy(train_images.images[rows.numpy()]))
+
+    with _opened(fabric, config, folder, resume), stop_requests() as stop:
+        writes = fabric.is_global_zero
+        if writes:
+            seen = {"train": list(train_images.class_names), "val": list(validation_images.class_names)}
+            seen |= _seen_by_start(config, folder)
+            write_json(folder / "config.json", config.to_json())
+            write_json(folder / "classes.json", seen)
+            _store_split(folder, train=(train_split, train_images), val=(validation_split, validation_images))
+        progress = _restore(config, folder, learner, optimizers)
+        if writes:
+            _trim_metrics(folder, progress.episode)
+        saved = time.monotonic()
+        for episode in _ahead(fetch, range(progress.episode, config.episodes, config.episodes_per_step)):
+            before, progress.episode = progress.episode, progress.episode + _step(config, progress.episode)
+            with _divergence(before):
+                loss, stopping = _take_turns(
+                    fabric, config, model, optimizers, episode.to(fabric.device), before, stop.is_set()
+                )
+                progress.loss_sum += loss
+            progress.loss_steps += 1
+            accuracy = None
+            due = progress.episode // config.validate_every > before // config.validate_every
+            if writes and (due or progress.episode == config.episodes):
+                with _divergence(before):
+                    accuracy = validate(learner, validation_images, validation_sampler, config.validation_episodes)
+                _record(config, folder, learner, optimizers, progress, accuracy)
+                saved = time.monotonic()
+            elif writes and time.monotonic() - saved > SAVE_SECONDS:
+                _save(folder, "last", learner, optimizers, progress)
+                saved = time.monotonic()
+            if observe and writes:
+                observe(progress, accuracy)
+            if fabric.world_size == 1:  # several must agree, and hear of it a step later
+                stopping = stop.is_set()
+            if stopping and progress.episode < config.episodes:
+                if writes:
+                    _save(folder, "last", learner, optimizers, progress)
+                raise Interrupted(
+                    f"stopped after {progress.episode} of {config.episodes} episodes, saved in {folder}; "
+                    "to go on, run the same command with --resume"
+                )
+    return progress
+
+
+def _fabric(accelerator: str, devices: int, num_nodes: int, turns: int) -> Fabric:
+    """Fabric, with its processes started."""
+    if devices * num_nodes == 1:
+        return Fabric(accelerator=accelerator, devices=1)
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # not a line of greeting from each process
+    # One turn gives the same parameters a gradient in every step, if perhaps not all of them; several take turns.
+    strategy = DDPStrategy(static_graph=True) if turns == 1 else DDPStrategy(find_unused_parameters=True)
+    fabric = Fabric(accelerator=accelerator, devices=devices, num_nodes=num_nodes, strategy=strategy)
+    fabric.launch()
+    return fabric
+
+
+def _ahead(fetch: Callable[[int], Episode], starts: range) -> Iterator[Episode]:
+    """What ``fetch`` gives for each start, read in a second thread while the model works on the one before."""
+    with ThreadPoolExecutor(1) as thread:
+        upcoming = thread.submit(fetch, starts[0]) if starts else None
+        for start in starts:
+            assert upcoming is not None
+            episode = upcoming.result()
+            if start != starts[-1]:
+                upcoming = thread.submit(fetch, start + starts.step)
+            yield episode
+
+
+def _step(config: RunConfig, start: int) -> int:
+    """How many episodes the step that starts with episode ``start`` has."""
+    return min(config.episodes_per_step, config.episodes - start)
+
+
+def _take_turns(
+    fabric: Fabric, config: RunConfig, model: Any, optimizers: Optimizers, episode: Episode, start: int, stop: bool
+) -> tuple[float, bool]:
+    """One step of training; the loss of its first turn, and whether any process was asked to stop."""
+    if fabric.world_size > 1:  # each process draws its own noise, and the same again if the run is resumed
+        torch.manual_seed(int(np.random.SeedSequence((config.seed, start, fabric.global_rank)).generate_state(1)[0]))
+    model.train()
+    losses = []
+    for turn, optimizer in optimizers.items():
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(config, start)
+        loss = model(episode, turn)
+        optimizer.zero_grad()
+        fabric.backward(loss)
+        optimizer.step()
+        losses.append(loss.detach())
+    outcome = torch.stack([*losses, torch.full_like(losses[0], float(stop))])
+    if fabric.world_size > 1:
+        outcome = cast(Tensor, fabric.all_reduce(outcome, reduce_op="mean"))
+    *values, stopping = outcome.tolist()
+    if not np.isfinite(values).all():
+        raise FloatingPointError(f"the loss is {values}")
+    return values[0], stopping > 0
+
+
+def learning_rate(config: RunConfig, episode: int) -> float:
+    """Adam's rate: constant, then multiplied by ``decay`` once ``decay_at`` of the episodes are done."""
+    late = episode >= config.decay_at * config.episodes
+    return config.learning_rate * (config.decay if late else 1.0)
+
+
+def validate(learner: Learner, images: ImageSet, sampler: EpisodeSampler, episodes: int) -> Accuracy:
+    """Accuracy on validation classes, at the number of refinements that is best there."""
+    vectors = embed_used(learner.backbone, images, sampler, episodes)
+    table = episode_accuracies(learner.method, vectors, sampler, episodes, MOST_ITERATIONS)
+    return summarise([table], best_iterations(table.mean(0)))
+
+
+def _record(
+    config: RunConfig, folder: Path, learner: Learner, optimizers: Optimizers, progress: Progress, accuracy: Accuracy
+) -> None:
+    """After a validation: a line of metrics, the best model if this is it, the last model."""
+    line = {
+        "episode": progress.episode,
+        "loss": progress.loss_sum / progress.loss_steps,
+        "learning_rate": learning_rate(config, progress.episode - 1),
+        "val_accuracy": accuracy.mean,
+        "val_interval": accuracy.interval,
+        "val_iterations": accuracy.iterations,
+        "val_by_iteration": accuracy.by_iteration,
+        **learner.method.metrics(),
+    }
+    if accuracy.mean > progress.best:
+        progress.best, progress.best_episode = accuracy.mean, progress.episode
+        save_checkpoint(folder / "checkpoint", "best", _weights(learner), asdict(progress))
+    progress.loss_sum, progress.loss_steps = 0.0, 0
+    # Metrics before the checkpoint: if the plug is pulled between the two, resuming drops the line and writes it again.
+    with (folder / METRICS).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    _save(folder, "last", learner, optimizers, progress)
+
+
+def _weights(learner: Learner) -> dict[str, Tensor]:
+    return {f"model.{name}": value for name, value in learner.state_dict().items()}
+
+
+def _prefixes(optimizers: Optimizers) -> Iterator[tuple[str, Any]]:
+    """What the tensors of each optimiser are called in a checkpoint; that of the first turn needs no name."""
+    for number, (turn, optimizer) in enumerate(optimizers.items()):
+        yield "optimizer" if number == 0 else f"optimizer.{turn}", optimizer
+
+
+def _save(folder: Path, name: str, learner: Learner, optimizers: Optimizers, progress: Progress) -> None:
+    tensors = _weights(learner)
+    for prefix, optimizer in _prefixes(optimizers):
+        for index, entries in optimizer.state_dict()["state"].items():
+            tensors |= {f"{prefix}.{index}.{key}": value for key, value in entries.items()}
+    tensors["random.cpu"] = torch.get_rng_state()
+    save_checkpoint(folder / "checkpoint", name, tensors, asdict(progress))
+
+
+def _seen_by_start(config: RunConfig, folder: Path) -> dict[str, list[str]]:
+    """The classes that the start of a run had seen: the accuracy on them would mean nothing either."""
+    if config.start_weights is None:
+        return {}
+    known = seen_classes(folder) if (folder / "classes.json").exists() else {}  # the start itself may have moved since
+    if "start" not in known:
+        start = Path(config.start or "")
+        if (folder / "checkpoint" / "last.json").exists() and not _is_start(config, start):
+            raise HandfulError(
+                f"nobody knows what classes the start of {folder} has seen: its classes.json does not say, and {start} "
+                "is not the run that it started from; put one of them back"
+            )
+        known["start"] = sorted({name for names in seen_classes(start).values() for name in names})
+    return {"start": known["start"]}
+
+
+def _is_start(config: RunConfig, run: Path) -> bool:
+    return (run / "checkpoint" / "best.json").is_file() and checksum(run / "checkpoint", "best") == config.start_weights
+
+
+def _restore(config: RunConfig, folder: Path, learner: Learner, optimizers: Optimizers) -> Progress:
+    """Continue from the last checkpoint, or start if there is none."""
+    if not (folder / "checkpoint" / "last.json").exists():
+        load_start(learner, config)
+        return Progress()
+    tensors, state = load_checkpoint(folder / "checkpoint", "last")
+    check_state(state, folder)
+    load_model(learner, tensors, folder)
+    try:
+        for prefix, optimizer in _prefixes(optimizers):
+            _restore_optimizer(prefix, optimizer, tensors)
+        torch.set_rng_state(tensors["random.cpu"])
+        return Progress(**state)
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise HandfulError(
+            f"training cannot go on from the checkpoint 'last' in {folder}, whose optimiser or random state is "
+            "damaged: remove the folder 'checkpoint' to start anew"
+        ) from error
+
+
+def _restore_optimizer(prefix: str, optimizer: Any, tensors: dict[str, Tensor]) -> None:
+    """Give an optimiser its state back; a ValueError or RuntimeError if it is none."""
+    content = optimizer.state_dict()
+    for index, parameter in enumerate(optimizer.param_groups[0]["params"]):
+        entries = {k.rsplit(".", 1)[1]: v for k, v in tensors.items() if k.startswith(f"{prefix}.{index}.")}
+        if entries and entries.keys() != {"step", "exp_avg", "exp_avg_sq"}:
+            raise ValueError(f"the optimiser has {sorted(entries)}")
+        if not all(value.isfinite().all() for value in entries.values()):
+            raise ValueError("the optimiser has numbers that are not finite")
+        if entries and (entries["exp_avg_sq"] < 0).any():
+            raise ValueError("the optimiser has negative squares")
+        # In the memory layout of the parameter, as Adam made them: the same numbers summed in the same order.
+        content["state"][index] = {
+            key: value if key == "step" else torch.empty_like(parameter).copy_(value.reshape(parameter.shape))
+            for key, value in entries.items()
+        }
+    optimizer.load_state_dict(content)
+
+
+def _check_folder(config: RunConfig, folder: Path, resume: bool) -> None:
+    """Whether this run may write here; changes nothing."""
+    refuse_links(folder, "checkpoint")
+    if not (folder / "config.json").exists():
+        if folder.exists() and (not folder.is_dir() or any(not _is_ours(path) for path in folder.iterdir())):
+            raise HandfulError(f"{folder} exists and is not a run folder: choose another --out")
+        return
+    differences = read_config(folder).differences(config)
+    if differences:
+        raise HandfulError(
+            f"{folder} holds another run, which differs in {differences[0]}: choose another --out"
+            + (", or give the same settings" if resume else "")
+        )
+    if not resume:
+        raise HandfulError(f"{folder} already holds this run: add --resume to continue it, or choose another --out")
+
+
+def _is_ours(path: Path) -> bool:
+    """The lock, or what a kill left of a file before it was renamed."""
+    if path.is_symlink() or not path.is_file():
+        return False
+    return path.stat().st_size == 0 if path.name == LOCK else _PART.fullmatch(path.name) is not None
+
+
+@contextmanager
+def _opened(fabric: Fabric, config: RunConfig, folder: Path, resume: bool) -> Iterator[None]:
+    """The run folder, checked and locked by the process that writes; if it may not be used, all processes say so."""
+    refusal: HandfulError | None = None
+    with ExitStack() as stack:
+        if fabric.is_global_zero:
+            try:
+                _check_folder(config, folder, resume)
+                stack.enter_context(_locked(folder))
+            except HandfulError as error:
+                refusal = error
+        if fabric.world_size > 1:
+            refusal = fabric.broadcast(refusal)
+        if refusal is not None:
+            raise refusal
+        yield
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Nobody else trains in this folder meanwhile; what a killed run left half-written is removed, and nothing else."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if (folder / LOCK).is_symlink():
+        raise HandfulError(f"{folder / LOCK} is a link, and the lock of a run is a file: remove the link")
+    try:
+        with FileLock(folder / LOCK, blocking=False):
+            for place in (folder, folder / "checkpoint", folder / "results"):
+                for part in place.iterdir() if place.is_dir() and not place.is_symlink() else ():
+                    if _PART.fullmatch(part.name) and _is_ours(part):
+                        part.unlink(missing_ok=True)
+            yield
+    except Timeout as error:
+        raise HandfulError(f"another process is training in {folder}: wait for it, or choose another --out") from error
+
+
+def _store_split(folder: Path, **splits: tuple[LabelledSplit, ImageSet]) -> None:
+    """Which images counted as labelled, as one mask per split of the data set."""
+    buffer = BytesIO()
+    masks: dict[str, Any] = {name: split.mask(len(images.labels)) for name, (split, images) in splits.items()}
+    np.savez_compressed(buffer, **masks)
+    write_atomic(folder / "labelled.npz", buffer.getvalue())
+
+
+def _trim_metrics(folder: Path, episode: int) -> None:
+    """Drop lines of episodes that will be trained again, and damaged ones, of which a copy of the file is kept.
+
+    A kill cuts off the last line, and resuming writes it again. A line that is damaged before it was another's doing:
+    it is lost to whoever reads the metrics, so a warning says where it is.
+    """
+    path = folder / METRICS
+    if not path.exists():
+        return
+    content = path.read_bytes()
+    lines = [line for line in content.split(b"\n") if line.strip()]
+    episodes = [_episode_of(line) for line in lines]
+    kept = [
+        line + b"\n" for line, number in zip(lines, episodes, strict=True) if number is not None and number <= episode
+    ]
+    if None in episodes:
+        copies = (path.with_name(f"{METRICS}.damaged" + (f"-{count}" if count else "")) for count in itertools.count())
+        copy = next(copy for copy in copies if not os.path.lexists(copy))
+        write_atomic(copy, content)
+        if None in episodes[:-1]:
+            number = episodes.index(None) + 1
+            logging.getLogger(__name__).warning(
+                "line %d of %s is damaged and was left out; the file as it was is %s", number, path, copy.name
+            )
+    if b"".join(kept) != content:
+        write_atomic(path, b"".join(kept))
+
+
+def _episode_of(line: bytes) -> int | None:
+    """The episode that a line of metrics is of; None for a damaged line."""
+    try:
+        episode = json.loads(line.decode("utf-8"))["episode"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return episode if isinstance(episode, int) and not isinstance(episode, bool) else None
+
+
+@contextmanager
+def _divergence(episode: int) -> Iterator[None]:
+    """Numbers that run away end in one sentence, wherever they are noticed first."""
+    try:
+        yield
+    except (torch.linalg.LinAlgError, FloatingPointError, NotFinite) as error:  # type: ignore[attr-defined]
+        raise JobFailed(f"training diverged after {episode} episodes: start anew, lower --learning-rate") from error
+
+
+@contextmanager
+def stop_requests(stop: threading.Event | None = None) -> Iterator[threading.Event]:
+    """An event that Ctrl-C or SIGTERM sets, so that a step ends whole; a second Ctrl-C stops at once."""
+    stop = stop or threading.Event()
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
+        yield stop
+        return
+
+    def request(number: int, _: object) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    former = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)

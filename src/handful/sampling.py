@@ -1,0 +1,255 @@
+"""Which images an episode is made of: the labelled/unlabelled split, and even, distractor and realistic episodes.
+
+Everything is drawn from a counter-based generator, and each episode owns a fixed stretch of it: episode i of seed s is
+the same whatever the batch size, the order, or the number of workers, and resuming needs no state but a number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from .episode import Episode
+from .errors import HandfulError
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class EpisodeSpec:
+    """What an episode holds.
+
+    Attributes:
+        ways: N, classes to tell apart.
+        shots: K, labelled images of each.
+        queries: q, images of each to classify.
+        unlabelled: u, unlabelled images of each class. In a realistic episode only the total over all classes is
+            fixed: ``realistic_total``.
+        distractor_ways: N_d, further classes that only add unlabelled images.
+        distractors: d, unlabelled images of each distractor class.
+        realistic_total: if given, the unlabelled set is uneven instead: this many images in all, of which
+            ``realistic_share`` are distractors drawn from all other classes, the rest unevenly from the N.
+        realistic_share: share of distractors in a realistic episode, 0 to 1.
+    """
+
+    ways: int = 5
+    shots: int = 1
+    queries: int = 15
+    unlabelled: int = 20
+    distractor_ways: int = 0
+    distractors: int = 0
+    realistic_total: int | None = None
+    realistic_share: float = 0.0
+
+    def __post_init__(self) -> None:
+        least = {"ways": 1, "shots": 1, "queries": 1, "unlabelled": 0, "distractor_ways": 0, "distractors": 0}
+        for name, limit in {**least, "realistic_total": 0}.items():
+            if (getattr(self, name) or 0) < limit:
+                raise HandfulError(f"{name.replace('_', ' ')} must be at least {limit}, got {getattr(self, name)}")
+        if not 0.0 <= self.realistic_share <= 1.0:
+            raise HandfulError(f"the share of distractors must be between 0 and 1, got {self.realistic_share}")
+
+    def describe(self) -> str:
+        """The protocol in one line, for captions."""
+        line = f"{self.ways}-way {self.shots}-shot, {self.queries} queries per class, "
+        if self.realistic_total is not None:
+            return line + f"{self.realistic_total} unlabelled, uneven, {self.realistic_share:.0%} distractors"
+        line += f"{self.unlabelled} unlabelled per class"
+        if self.distractor_ways:
+            line += f", {self.distractor_ways} distractor classes with {self.distractors} each"
+        return line
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class LabelledSplit:
+    """Each class cut in two: images whose label may be used, and images whose label may not.
+
+    Attributes:
+        labelled: per class, positions in the data set, in random order.
+        unlabelled: the same for the rest of the class.
+        class_names: for messages.
+    """
+
+    labelled: tuple[Ints, ...]
+    unlabelled: tuple[Ints, ...]
+    class_names: tuple[str, ...]
+
+    def mask(self, size: int) -> NDArray[np.bool_]:
+        """(size,) bool: True where the label may be used. What a run stores."""
+        mask = np.zeros(size, dtype=bool)
+        mask[np.concatenate(self.labelled)] = True
+        return mask
+
+
+def split_labelled(
+    labels: Ints, class_names: tuple[str, ...], ratio: float, seed: int | tuple[int, ...]
+) -> LabelledSplit:
+    """Cut every class at ``ratio``; at least one image is labelled. The same seed gives the same split."""
+    if not 0.0 < ratio <= 1.0:
+        raise HandfulError(f"the labelled ratio must be above 0 and at most 1, got {ratio}")
+    labelled, unlabelled = [], []
+    for index in range(len(class_names)):
+        members = np.flatnonzero(labels == index)
+        members = np.random.default_rng([*np.atleast_1d(seed), index]).permutation(members)
+        cut = max(1, round(ratio * len(members)))
+        labelled.append(members[:cut])
+        unlabelled.append(members[cut:])
+    return LabelledSplit(tuple(labelled), tuple(unlabelled), class_names)
+
+
+class EpisodeSampler:
+    """Episodes of positions in the data set, in batches.
+
+    Args:
+        split: what may be drawn as labelled and as unlabelled.
+        spec: what an episode holds.
+        seed: fixes every episode; one int or several.
+        in_order: an episode holds all classes, and class n of it is class n of the data set.
+
+    Raises:
+        HandfulError: if there are too few classes, or too few images in one of them.
+    """
+
+    def __init__(
+        self, split: LabelledSplit, spec: EpisodeSpec, seed: int | tuple[int, ...], *, in_order: bool = False
+    ) -> None:
+        self.spec, self._in_order = spec, in_order
+        self._labelled, self._labelled_size = _padded(split.labelled)  # (classes, most), (classes,)
+        self._unlabelled, self._unlabelled_size = _padded(split.unlabelled)
+        self._pool = np.concatenate(split.unlabelled)  # all unlabelled images, class after class
+        self._pool_start = np.cumsum(self._unlabelled_size) - self._unlabelled_size
+        self._key = np.random.SeedSequence(seed).generate_state(2, np.uint64).astype(np.uint64)
+        _check_sizes(split, spec)
+        if in_order and (spec.ways, spec.distractor_ways) != (len(split.class_names), 0):
+            raise HandfulError(
+                f"this method learns all {len(split.class_names)} training classes at once: give so many ways, no "
+                "distractors"
+            )
+
+    def batch(self, start: int, count: int) -> Episode:
+        """Episodes ``start`` to ``start + count - 1``: support (count, ways, shots) and so on, all int64."""
+        spec, draws = self.spec, _Draws(self._key, start, count)
+        all_classes = np.full(count, len(self._labelled_size))
+        classes = draws.distinct(all_classes, spec.ways + spec.distractor_ways)  # (count, ways + distractor_ways)
+        if self._in_order:
+            classes = np.sort(classes, axis=1)
+        ways = classes[:, : spec.ways]
+        images = _pick(self._labelled, ways, draws.distinct(self._labelled_size[ways], spec.shots + spec.queries))
+        if spec.realistic_total is None:
+            unlabelled, unlabelled_labels = self._even(draws, classes)
+        else:
+            unlabelled, unlabelled_labels = self._realistic(draws, ways, spec.realistic_total)
+        query_labels = np.tile(np.repeat(np.arange(spec.ways), spec.queries), (count, 1))
+        support, query = images[:, :, : spec.shots], images[:, :, spec.shots :].reshape(count, -1)
+        arrays = (support, query, unlabelled, query_labels, unlabelled_labels)
+        return Episode(*(torch.from_numpy(np.ascontiguousarray(array)) for array in arrays))
+
+    def _even(self, draws: _Draws, classes: Ints) -> tuple[Ints, Ints]:
+        """u images of each class, d of each distractor class: positions and labels, both (count, total)."""
+        spec, count = self.spec, len(classes)
+        ways, others = classes[:, : spec.ways], classes[:, spec.ways :]
+        own = _pick(self._unlabelled, ways, draws.distinct(self._unlabelled_size[ways], spec.unlabelled))
+        distractors = _pick(self._unlabelled, others, draws.distinct(self._unlabelled_size[others], spec.distractors))
+        labels = np.repeat(np.append(np.arange(spec.ways), -1), [spec.unlabelled] * spec.ways + [distractors[0].size])
+        return np.concatenate([own.reshape(count, -1), distractors.reshape(count, -1)], 1), np.tile(labels, (count, 1))
+
+    def _realistic(self, draws: _Draws, ways: Ints, total: int) -> tuple[Ints, Ints]:
+        """Only totals are fixed: candidates uneven over the N classes, distractors from all other classes alike."""
+        count, distractors = len(ways), round(total * self.spec.realistic_share)
+        # A race: each class has a random weight (together uniform on the simplex), each of its images finishes after an
+        # exponential time with that rate, and the first to finish are taken. No class gives more than it has.
+        size, most = self._unlabelled_size[ways], self._unlabelled.shape[1]
+        weight = -np.log1p(-draws.uniform(self.spec.ways))  # (count, ways)
+        time = -np.log1p(-draws.uniform(self.spec.ways * most)).reshape(count, self.spec.ways, most)
+        finish = time / weight[..., None]
+        finish[np.arange(most) >= size[..., None]] = np.inf  # padding
+        first = np.argsort(finish.reshape(count, -1), axis=1)[:, : total - distractors]
+        own = np.take_along_axis(self._unlabelled[ways].reshape(count, -1), first, axis=1)
+        # Distractors are places in the pool of all images as if the N classes were cut out of it, then moved past each
+        # of those classes in turn, first class first.
+        place = draws.distinct(len(self._pool) - size.sum(1), distractors)  # (count, distractors)
+        for skipped in np.sort(ways, axis=1).T[..., None]:
+            place = place + np.where(place >= self._pool_start[skipped], self._unlabelled_size[skipped], 0)
+        labels = np.concatenate([first // most, np.full_like(place, -1)], 1)
+        return np.concatenate([own, self._pool[place]], 1), labels
+
+
+class _Draws:
+    """Random numbers for episodes ``start`` to ``start + count - 1``, the same for an episode in whatever batch."""
+
+    def __init__(self, key: NDArray[np.uint64], start: int, count: int) -> None:
+        self._key, self._start, self._count, self._stream = key, start, count, 0
+
+    def uniform(self, width: int) -> Floats:
+        """(count, width) in [0, 1). Each call reads a stream of its own."""
+        steps = -(-width // 4)  # one step of Philox's counter gives four numbers
+        key = np.array([self._key[0], self._key[1] ^ np.uint64(self._stream)])
+        self._stream += 1
+        bits = np.random.Philox(key=key, counter=[self._start * steps, 0, 0, 0])
+        return np.random.Generator(bits).random((self._count, steps * 4))[:, :width]
+
+    def distinct(self, limit: Ints, amount: int) -> Ints:
+        """``amount`` different integers below each limit, in random order: (count, ...) -> (count, ..., amount)."""
+        uniform = self.uniform(2 * amount * limit[0].size).reshape(len(limit), 2, *limit.shape[1:], amount)
+        chosen = np.full((*limit.shape, amount), -1)
+        for step in range(amount):  # Floyd's algorithm: if the draw is taken, the newest candidate is not
+            newest = limit - amount + step
+            drawn = np.floor(uniform[:, 0, ..., step] * (newest + 1)).astype(np.int64)
+            taken = (chosen == drawn[..., None]).any(-1)
+            chosen[..., step] = np.where(taken, newest, drawn)
+        return np.take_along_axis(chosen, np.argsort(uniform[:, 1], axis=-1), axis=-1)
+
+
+def _pick(table: Ints, rows: Ints, columns: Ints) -> Ints:
+    """Entries of a (classes, most) table: rows (count, ways), columns (count, ways, k) -> (count, ways, k)."""
+    return table[rows[..., None], columns]
+
+
+def _padded(groups: tuple[Ints, ...]) -> tuple[Ints, Ints]:
+    """Lists of unequal length as one table (groups, most), and the lengths (groups,)."""
+    sizes = np.array([len(group) for group in groups])
+    table = np.zeros((len(groups), max(1, sizes.max())), dtype=np.int64)
+    for row, group in zip(table, groups, strict=True):
+        row[: len(group)] = group
+    return table, sizes
+
+
+def _check_sizes(split: LabelledSplit, spec: EpisodeSpec) -> None:
+    names, needed = split.class_names, spec.ways + spec.distractor_ways
+    if len(names) < needed:
+        extra = f" and {spec.distractor_ways} distractor classes" if spec.distractor_ways else ""
+        raise HandfulError(f"{spec.ways} ways{extra} need {needed} classes, but there are only {len(names)}")
+
+    def check(kind: str, groups: tuple[Ints, ...], need: int, why: str) -> None:
+        have, short = min((len(group), index) for index, group in enumerate(groups))
+        if have < need:
+            raise HandfulError(
+                f"class '{names[short]}' has {have} {kind} images, but {need} are needed ({why}): "
+                "take fewer per class, change the labelled ratio, or add images"
+            )
+
+    check("labelled", split.labelled, spec.shots + spec.queries, f"{spec.shots} support + {spec.queries} query")
+    if spec.realistic_total is None:
+        need = max(spec.unlabelled, spec.distractors if spec.distractor_ways else 0)
+        check("unlabelled", split.unlabelled, need, "the unlabelled set of an episode")
+        return
+    sizes = np.sort([len(group) for group in split.unlabelled])
+    smallest = int(np.argmin([len(group) for group in split.unlabelled]))
+    distractors = round(spec.realistic_total * spec.realistic_share)
+    for what, need, least in (
+        ("candidate", spec.realistic_total - distractors, int(sizes[: spec.ways].sum())),
+        ("distractor", distractors, int(sizes[: len(sizes) - spec.ways].sum())),
+    ):
+        if least < need:
+            raise HandfulError(
+                f"a realistic episode needs {need} unlabelled {what} images, but its classes may hold only {least} "
+                f"(the smallest, '{names[smallest]}', has {sizes[0]}): take fewer unlabelled images or another share"
+            )

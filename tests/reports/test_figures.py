@@ -1,0 +1,45 @@
+"""Names in pictures: shown as they are, and all of them."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from matplotlib.figure import Figure
+
+from handful.reports.figures import MOST_LETTERS, accuracy_by_iteration, add_legend, shortened, tsne
+
+NAMES = ["_private", "__", "$\\frac{1$", "$x$", "$", "\\$5", "a\nb", "\x1b[2J", "x" * 200, "grün"]
+
+
+def legend_of(figure: Figure) -> list[str]:
+    figure.savefig(io.BytesIO(), format="png")
+    (legend,) = figure.legends
+    assert not any(text.get_parse_math() for text in legend.get_texts())
+    return [text.get_text() for text in legend.get_texts()]
+
+
+def test_every_class_is_in_the_legend_of_a_map_of_an_episode():
+    rows = [{"space": "embedding space", "x": index, "y": 0, "class": name, "cluster": name}
+            for index, name in enumerate(NAMES)]  # fmt: skip
+    assert legend_of(tsne(rows)) == [*map(shortened, NAMES), "in the wrong cluster"]
+
+
+def test_every_method_is_in_the_legend_of_the_curves():
+    rows = [{"setting": setting, "method": method, "refinements": step, "accuracy": 50.0, "interval": 1.0}
+            for setting, methods in {"1-shot $": ["_a", "$b$"], "5-shot": ["_a", "only here"]}.items()
+            for method in methods for step in range(2)]  # fmt: skip
+    assert legend_of(accuracy_by_iteration(rows)) == ["_a", "$b$", "only here"]
+
+
+def test_a_legend_of_axes():
+    figure = Figure()
+    axis = figure.subplots()
+    add_legend(axis, [(artist, name) for artist, name in zip(axis.plot([[0] * 10, [1] * 10]), NAMES, strict=True)])
+    figure.savefig(io.BytesIO(), format="svg")
+    assert [text.get_text() for text in axis.get_legend().get_texts()] == list(map(shortened, NAMES))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_are_short_and_printable(name):
+    assert shortened(name).isprintable() and len(shortened(name)) <= MOST_LETTERS
