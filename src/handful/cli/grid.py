@@ -15,33 +15,28 @@ from rich.table import Column, Table
 from ..errors import HandfulError, JobFailed
 from ..progress import grid_bar, progress_bar
 from ..publish import check_free, publish
+from ..runs.options import TrainingOptions
 from .options import (
-    AveragePool,
     DataOptions,
     DataPath,
     Dataset,
     Device,
-    EpisodesPerStep,
     ImageSize,
     JsonFlag,
     LabelledRatio,
-    LearningRate,
-    Precision,
     Queries,
     Strict,
     TestQueries,
     TestUnlabelled,
     TestWays,
     Unlabelled,
-    ValidateEvery,
-    ValidationEpisodes,
     Ways,
-    WeightDecay,
     check_device,
     console,
     episode_spec,
     parse_settings,
     read_data_options,
+    takes_training_options,
 )
 
 if TYPE_CHECKING:
@@ -65,6 +60,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
+@takes_training_options
 def grid(
     methods: Annotated[list[str], typer.Option("--method", help="A name from 'handful methods'; repeatable.")],
     out: Annotated[Path, typer.Option("--out", help="Folder of the grid; each cell has its run folder in it.")],
@@ -89,20 +85,14 @@ def grid(
     test_ways: TestWays = 5,
     test_queries: TestQueries = 15,
     test_unlabelled: TestUnlabelled = 20,
-    episodes_per_step: EpisodesPerStep = 1,
-    learning_rate: LearningRate = 1e-3,
-    weight_decay: WeightDecay = 5e-4,
-    precision: Precision = "float32",
+    training: TrainingOptions = TrainingOptions(),  # noqa: B008 - frozen
     labelled_ratio: LabelledRatio = None,
-    average_pool: AveragePool = False,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Option NAME=VALUE of the methods that have it; repeatable.")
     ] = None,
     image_size: ImageSize = None,
     data_options: DataOptions = None,
     strict: Strict = False,
-    validate_every: ValidateEvery = 500,
-    validation_episodes: ValidationEpisodes = 200,
     device: Device = "auto",
     as_json: JsonFlag = False,
 ) -> None:
@@ -119,7 +109,7 @@ def grid(
     from ..experiments.cell import Cell, Measurement
     from ..experiments.grid import run_grid
     from ..methods import method_options
-    from ..runs.config import RunConfig, training_spec
+    from ..runs.config import TrainingData, build_config
     from ..runs.episodes import Protocol
 
     check_device(device)
@@ -132,7 +122,7 @@ def grid(
     with progress_bar() as bar:
         images = {split: load_dataset(dataset, split, data, options=read_with, strict=strict, bar=bar)
                   for split in SPLITS}["train"]  # fmt: skip
-    fingerprint = images.fingerprint()
+    trained_on = TrainingData(dataset, images, ratio, None if data is None else str(data.resolve()), read_with)
     keys: list[dict[str, Any]] = []
     cells: list[Cell] = []
     for method, k, others, seed in product(
@@ -140,28 +130,7 @@ def grid(
     ):
         spec = episode_spec(ways, k, queries, unlabelled, others, None)
         test = episode_spec(test_ways, k, test_queries, test_unlabelled, others, None)
-        config = RunConfig(
-            method=method,
-            options=options[method],
-            dataset=dataset,
-            data=None if data is None else str(data.resolve()),
-            data_options=read_with,
-            fingerprint=fingerprint,
-            labelled_ratio=ratio,
-            channels=images.channels,
-            image_size=images.image_size,
-            backbone_options={"average_pool": True} if average_pool else {},
-            train=training_spec(method, options[method], spec, len(images.class_names)),
-            validation=test,
-            episodes=episodes,
-            episodes_per_step=episodes_per_step,
-            learning_rate=learning_rate,
-            weight_decay=weight_decay,
-            precision=precision,
-            validate_every=validate_every,
-            validation_episodes=validation_episodes,
-            seed=seed,
-        )
+        config = build_config(trained_on, method, options[method], spec, test, training, episodes=episodes, seed=seed)
         name = f"{method}-{k}-shot{'-distractors' if others else ''}-seed-{seed}"
         keys.append({"cell": name, "method": method, "shots": k, "distractors": others, "seed": seed})
         protocol = Protocol(test, ratio, splits, test_episodes, seed)

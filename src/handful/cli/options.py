@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..errors import HandfulError
+from ..runs.options import TrainingOptions, described
 from ..terminal import Terminal
 
 if TYPE_CHECKING:
@@ -41,19 +45,60 @@ Unlabelled = Annotated[int, typer.Option(min=0, help="Unlabelled images per clas
 TestWays = Annotated[int, typer.Option(min=2, help="Classes of an episode in validation and testing.")]
 TestQueries = Annotated[int, typer.Option(min=1, help="Queries per class there.")]
 TestUnlabelled = Annotated[int, typer.Option(min=0, help="Unlabelled images per class there.")]
-EpisodesPerStep = Annotated[int, typer.Option(min=1, help="Episodes that share a step of the optimiser.")]
-LearningRate = Annotated[float, typer.Option(help="Adam's rate; a tenth of it for the last fifth.")]
-WeightDecay = Annotated[float, typer.Option(min=0, help="L2 penalty.")]
-Precision = Annotated[str, typer.Option(help="Of the embedder in training: float32, or bfloat16, about twice as fast.")]
 LabelledRatio = Annotated[
     float | None, typer.Option(help="Share of each class that is labelled; the data set's own by default.")
 ]
-AveragePool = Annotated[bool, typer.Option(help="2 x 2 average pool on the backbone, as for tieredImageNet.")]
-Augment = Annotated[
-    bool, typer.Option("--augment", help="Move and mirror training images at random: for photographs, not for letters.")
-]
-ValidateEvery = Annotated[int, typer.Option(min=1, help="Episodes between validations.")]
-ValidationEpisodes = Annotated[int, typer.Option(min=1, help="Episodes of a validation.")]
+
+
+def takes_training_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of `TrainingOptions` in the place of its parameter ``training``."""
+    return _with_options(command, lambda given: TrainingOptions(**given), optional=False)
+
+
+def takes_training_changes(command: Callable[..., None]) -> Callable[..., None]:
+    """The same for a command whose defaults are a recipe's: ``training`` is a dict of those that were given."""
+
+    def given_ones(given: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in given.items() if value is not None}
+
+    return _with_options(command, given_ones, optional=True)
+
+
+def _with_options(
+    command: Callable[..., None], read: Callable[[dict[str, Any]], Any], *, optional: bool
+) -> Callable[..., None]:
+    """Typer makes options of a signature: this one has a parameter for each training option.
+
+    With ``optional``, those that were not given are None.
+    """
+    options = described()
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        training = read({option.name: given.pop(option.name) for option in options})
+        command(**given, training=training)
+
+    signature = inspect.signature(command, eval_str=True)
+    parameters: list[inspect.Parameter] = []
+    for parameter in signature.parameters.values():
+        if parameter.name != "training":
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            continue
+        for option in options:
+            usual = {"False": "no", "True": "yes"}.get(str(option.default), option.default)
+            shown = typer.Option(
+                help=option.help.text, min=option.help.least, max=option.help.most,
+                show_default=f"{usual}, unless the recipe says otherwise" if optional else True,
+            )  # fmt: skip
+            kind, default = (option.kind | None, None) if optional else (option.kind, option.default)
+            parameters.append(
+                inspect.Parameter(
+                    option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, shown]
+                )
+            )
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters} | {"return": None}
+    return run
 
 
 def episode_spec(

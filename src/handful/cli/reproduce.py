@@ -23,15 +23,16 @@ from .options import (
     ImageSize,
     JsonFlag,
     LabelledRatio,
-    Precision,
     Seed,
     Strict,
     check_device,
     console,
     read_data_options,
+    takes_training_changes,
 )
 
 
+@takes_training_changes
 def reproduce(
     what: Annotated[
         list[str],
@@ -62,7 +63,7 @@ def reproduce(
     methods: Annotated[
         list[str] | None, typer.Option("--method", help="Only these lines of the tables; repeatable.")
     ] = None,
-    precision: Precision = "float32",
+    training: dict[str, Any] = {},  # noqa: B006 - replaced by options
     labelled_ratio: LabelledRatio = None,
     image_size: ImageSize = None,
     data_options: DataOptions = None,
@@ -117,7 +118,7 @@ def reproduce(
         shots=tuple(dict.fromkeys(shots or recipe.shots)),
         distractors=DISTRACTORS[distractors],
         methods=tuple(methods) if methods else None,
-        precision=precision,
+        training=training,
         seed=seed,
         pretraining=pretrain,
     )

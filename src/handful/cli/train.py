@@ -11,19 +11,15 @@ import typer
 
 from ..machine import is_main_process, keep_memory
 from ..progress import progress_bar, training_bar
+from ..runs.options import TrainingOptions
 from .options import (
-    Augment,
-    AveragePool,
     DataOptions,
     DataPath,
     Dataset,
     Device,
-    EpisodesPerStep,
     ImageSize,
     JsonFlag,
     LabelledRatio,
-    LearningRate,
-    Precision,
     Queries,
     Realistic,
     Seed,
@@ -32,18 +28,17 @@ from .options import (
     TestUnlabelled,
     TestWays,
     Unlabelled,
-    ValidateEvery,
-    ValidationEpisodes,
     Ways,
-    WeightDecay,
     check_device,
     console,
     episode_spec,
     parse_settings,
     read_data_options,
+    takes_training_options,
 )
 
 
+@takes_training_options
 def train(
     method: Annotated[str, typer.Option("--method", help="A name from 'handful methods'.")],
     out: Annotated[Path, typer.Option("--out", help="Run folder to write.")],
@@ -61,13 +56,8 @@ def train(
     test_queries: TestQueries = 15,
     test_unlabelled: TestUnlabelled = 20,
     episodes: Annotated[int, typer.Option(min=1, help="Training episodes in all.")] = 2000,
-    episodes_per_step: EpisodesPerStep = 1,
-    learning_rate: LearningRate = 1e-3,
-    weight_decay: WeightDecay = 5e-4,
-    precision: Precision = "float32",
+    training: TrainingOptions = TrainingOptions(),  # noqa: B008 - frozen
     labelled_ratio: LabelledRatio = None,
-    average_pool: AveragePool = False,
-    augment: Augment = False,
     start: Annotated[
         Path | None,
         typer.Option("--start", help="Run folder whose embedder to start from, such as one of --method classifier."),
@@ -76,8 +66,6 @@ def train(
     image_size: ImageSize = None,
     data_options: DataOptions = None,
     strict: Strict = False,
-    validate_every: ValidateEvery = 500,
-    validation_episodes: ValidationEpisodes = 200,
     seed: Seed = 0,
     resume: Annotated[bool, typer.Option(help="Continue a stopped run to the weights it would have had.")] = False,
     device: Device = "auto",
@@ -96,7 +84,7 @@ def train(
     from ..datasets import SPLITS, dataset_spec, load_dataset
     from ..embedders.shipped import model_folder
     from ..methods import method_options
-    from ..runs.config import RunConfig, read_config, training_spec
+    from ..runs.config import TrainingData, build_config, read_config
     from ..runs.folder import started_from
     from ..runs.training import train as run_training
 
@@ -113,29 +101,9 @@ def train(
             load_dataset(dataset, split, data, options=read_with, strict=strict, bar=bar) for split in SPLITS[:2]
         )
     spec = episode_spec(ways, shots, queries, unlabelled, distractors, realistic)
-    config = RunConfig(
-        method=method,
-        options=options,
-        dataset=dataset,
-        data=None if data is None else str(data.resolve()),
-        data_options=read_with,
-        augment=augment,
-        fingerprint=train_images.fingerprint(),
-        labelled_ratio=ratio,
-        channels=train_images.channels,
-        image_size=train_images.image_size,
-        backbone_options={"average_pool": True} if average_pool else {},
-        train=training_spec(method, options, spec, len(train_images.class_names)),
-        validation=episode_spec(test_ways, shots, test_queries, test_unlabelled, distractors, realistic),
-        episodes=episodes,
-        episodes_per_step=episodes_per_step,
-        learning_rate=learning_rate,
-        weight_decay=weight_decay,
-        precision=precision,
-        validate_every=validate_every,
-        validation_episodes=validation_episodes,
-        seed=seed,
-    )
+    test = episode_spec(test_ways, shots, test_queries, test_unlabelled, distractors, realistic)
+    trained_on = TrainingData(dataset, train_images, ratio, None if data is None else str(data.resolve()), read_with)
+    config = build_config(trained_on, method, options, spec, test, training, episodes=episodes, seed=seed)
     if origin is not None:
         config = started_from(config, origin)
     elif resume and (out / "config.json").exists():

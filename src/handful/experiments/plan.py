@@ -9,15 +9,16 @@ table in the same folder reuses what is there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ..datasets import ImageSet
 from ..errors import HandfulError
-from ..runs.config import RunConfig, training_spec
+from ..runs.config import RunConfig, TrainingData, build_config, training_spec
 from ..runs.episodes import MOST_ITERATIONS, Protocol
 from ..runs.folder import started_from
+from ..runs.options import TrainingOptions
 from ..sampling import EpisodeSpec
 from .cell import Cell, Measurement, measured
 from .paper import (
@@ -49,7 +50,8 @@ class Setting:
         recipe, budget: how models are trained, how long, and how they are tested.
         shots, distractors: the columns of tables.
         methods: only lines that are evaluated as one of these; all if None.
-        precision, seed: of the trainings.
+        training: training options (:class:`TrainingOptions`) that are not the recipe's, by name.
+        seed: of the trainings.
         pretraining: episodes of a classifier whose backbone all models start from; 0 for a random start.
         start: its run folder, once it is trained.
     """
@@ -64,7 +66,7 @@ class Setting:
     shots: tuple[int, ...]
     distractors: tuple[bool, ...] = (False, True)
     methods: tuple[str, ...] | None = None
-    precision: str = "float32"
+    training: dict[str, Any] = field(default_factory=dict)
     seed: int = 0
     pretraining: int = 0
     start: Path | None = None
@@ -83,46 +85,40 @@ class Setting:
 
     def config(self, system: System, shots: int, distractors: bool) -> RunConfig:
         """A training; a classifier's is the same for all columns."""
-        recipe, episodes, method, rate = self.recipe, self.budget.episodes, system.training, self.recipe.learning_rate
+        recipe, episodes, method = self.recipe, self.budget.episodes, system.training
         first = system.training == START[0].method
         if first:
-            episodes, shots, rate = self.pretraining, min(recipe.shots), recipe.start_rate
-        elif self.start is not None:
-            rate = recipe.started_rate
+            episodes, shots = self.pretraining, min(recipe.shots)
         options = {} if system.published_ways else recipe.options.get(method, {})
         if self.start is not None and not system.published_ways:
             options = options | recipe.started_options.get(method, {})
         options = options | (VARIANTS[system.variant] if system.variant else {})
         train = replace(recipe.train, ways=system.published_ways or recipe.train.ways, shots=shots)
         train = training_spec(method, options, _with_distractors(train, distractors), len(self.images.class_names))
-        every = max(1, episodes // 10) if episodes >= 1000 else episodes
-        config = RunConfig(
-            method=method,
-            options=options,
-            dataset=self.dataset,
-            data=self.data,
-            data_options=self.data_options,
-            fingerprint=self.images.fingerprint(),
-            labelled_ratio=self.labelled_ratio,
-            channels=self.images.channels,
-            image_size=self.images.image_size,
-            backbone_options={"average_pool": True} if recipe.average_pool else {},
-            augment=first and recipe.start_augment,
-            train=train,
-            validation=self.spec(shots, bool(train.distractor_ways)),
-            episodes=episodes,
-            learning_rate=rate,
-            weight_decay=recipe.weight_decay,
-            precision=self.precision,
-            validate_every=every,
-            seed=self.seed,
-        )
+        data = TrainingData(self.dataset, self.images, self.labelled_ratio, self.data, self.data_options)
+        test = self.spec(shots, bool(train.distractor_ways))
+        training = self._training(episodes, first)
+        config = build_config(data, method, options, train, test, training, episodes=episodes, seed=self.seed)
         return config if first or self.start is None else started_from(config, self.start)
+
+    def _training(self, episodes: int, first: bool = False) -> TrainingOptions:
+        """The recipe's training options, or what was given instead; ``first`` for the classifier of a common start."""
+        recipe, given = self.recipe, self.training
+        ours: dict[str, Any] = {
+            "learning_rate": recipe.started_rate if self.pretraining or self.start else recipe.learning_rate,
+            "weight_decay": recipe.weight_decay,
+            "average_pool": recipe.average_pool,
+            "validate_every": max(1, episodes // 10) if episodes >= 1000 else episodes,
+        }
+        if first:  # the rate that was given is that of the models in the tables
+            ours |= {"learning_rate": recipe.start_rate, "augment": recipe.start_augment}
+            given = {name: value for name, value in given.items() if name != "learning_rate"}
+        return TrainingOptions(**ours | given)
 
     def caption(self) -> str:
         """Under which conditions the numbers were measured."""
         recipe, budget = self.recipe, self.budget
-        test, rate = recipe.test, recipe.started_rate if self.pretraining else recipe.learning_rate
+        test, training = recipe.test, self._training(budget.episodes)
         return (
             f"{self.dataset}, {self.images.image_size} x {self.images.image_size}; {self.labelled_ratio:.0%} of each "
             f"class labelled. Test: {test.ways} ways, {test.queries} queries and {test.unlabelled} unlabelled images a "
@@ -131,7 +127,8 @@ class Setting:
             f"seed, whose luck it does not see. Training, the same for every model: {budget.episodes:,} episodes of "
             f"{recipe.train.ways} ways (a line that names others has the published ways and options), "
             f"{recipe.train.queries} queries and {recipe.train.unlabelled} unlabelled images a class, Adam at "
-            f"{rate:g}, a tenth of it for the last fifth, {self.precision} convolutions.{self._start_caption()}"
+            f"{training.learning_rate:g}, a tenth of it for the last fifth, {training.precision} convolutions."
+            f"{self._start_caption()}"
         )
 
     def _start_caption(self) -> str:

@@ -1,31 +1,30 @@
 """The settings of a run: ``config.json`` is all that is needed to build its model again.
 
-What else a run folder holds is in :mod:`.folder`.
+What else a run folder holds is in :mod:`.folder`; the settings that are training options are in :mod:`.options`.
 """
 
 from __future__ import annotations
 
 import sys
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import torch
 
+from ..datasets import ImageSet
 from ..errors import HandfulError
 from ..io import read_object
 from ..methods import build_method
 from ..sampling import EpisodeSpec
-
-_KINDS: dict[str, Any] = {
-    "str": str, "str | None": str | None, "int": int, "int | None": int | None, "float": float | int,
-    "bool": bool, "dict[str, Any]": dict,
-}  # fmt: skip
+from .options import RunOptions, TrainingOptions, described
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
-# Far beyond any training, and below what would exhaust the memory or never end.
-MOST = {"episodes": 10**9, "episodes_per_step": 10**6, "validate_every": 10**9, "validation_episodes": 10**6}
+# Far beyond any training, and below what would exhaust the memory or never end, as the bounds of the options are.
+MOST_TRAINED = 10**9  # episodes
 MOST_PIXELS = 4096  # a side of an image
 MOST_OF_EPISODE = 10**6  # classes of an episode, or images of one of them
 MOST_TOGETHER = 10**7  # images of the episodes that are drawn together: those of a step, or of a validation
@@ -34,27 +33,22 @@ MOST_PARAMETERS = 10**9
 MOST_SEED = 2**32 - 1
 
 
-@dataclass(frozen=True)
-class RunConfig:
-    """Everything that decides what a training run becomes.
+@dataclass(frozen=True, kw_only=True)
+class RunConfig(RunOptions):
+    """Everything that decides what a training run becomes; the training options among it are those of `RunOptions`.
 
     Attributes:
         method, options: the method and its options.
         dataset, data, data_options: the data set, where its files are (None for embedded data), how they are read.
         fingerprint: of the training images, to notice other data on resuming.
         labelled_ratio: share of each class whose labels may be used.
-        backbone, backbone_options, channels, image_size: the embedder.
+        backbone_options, channels, image_size: of the embedder.
         start, start_weights: the run folder whose backbone it starts from, and the checksum of its weights; None to
             start from random ones.
-        augment: whether training images are moved and mirrored at random.
         train: what a training episode holds.
         validation: what a validation episode holds.
         episodes: training episodes in all.
-        episodes_per_step: how many of them share one step of the optimiser.
-        learning_rate, decay_at, decay: Adam's rate is multiplied by ``decay`` after ``decay_at`` of the episodes.
-        weight_decay: L2 penalty in Adam.
-        precision: of the embedder's arithmetic in training, a key of `PRECISIONS`; the method's own is float32.
-        validate_every, validation_episodes: how often, and on how many episodes.
+        decay_at, decay: Adam's rate is multiplied by ``decay`` after ``decay_at`` of the episodes.
         seed: fixes everything.
     """
 
@@ -69,25 +63,21 @@ class RunConfig:
     options: dict[str, Any] = field(default_factory=dict)
     data: str | None = None
     data_options: dict[str, Any] = field(default_factory=dict)
-    backbone: str = "conv4"
     backbone_options: dict[str, Any] = field(default_factory=dict)
     start: str | None = None
     start_weights: str | None = None
-    augment: bool = False
     episodes: int = 2000
-    episodes_per_step: int = 1
-    learning_rate: float = 1e-3
     decay_at: float = 0.8
     decay: float = 0.1
-    weight_decay: float = 5e-4
-    precision: str = "float32"
-    validate_every: int = 500
-    validation_episodes: int = 200
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, most in MOST.items():
-            check_range(name.replace("_", "-"), getattr(self, name), 1, most)
+        check_range("episodes", self.episodes, 1, MOST_TRAINED)
+        for option in described(RunOptions):
+            if option.help.most is not None:
+                check_range(
+                    option.name.replace("_", "-"), getattr(self, option.name), option.help.least or 0, option.help.most
+                )
         check_range("the image size", self.image_size, 1, MOST_PIXELS)
         check_range("the seed", self.seed, 0, MOST_SEED)
         if not (0 < self.learning_rate <= sys.float_info.max):  # an int may be larger than any float
@@ -133,14 +123,87 @@ class RunConfig:
 
 def _check_kinds(cls: Any, content: dict[str, Any]) -> None:
     """Whether values from a file are of the kind that the fields of a dataclass say; before anything compares them."""
+    hints = get_type_hints(cls)
     for entry in fields(cls):
-        value, kind = content.get(entry.name), str(entry.type)
-        if entry.name not in content or kind == "EpisodeSpec":
+        if entry.name not in content or hints[entry.name] is EpisodeSpec:
             continue
-        if not isinstance(value, _KINDS[kind]) or (isinstance(value, bool) and kind != "bool"):
-            raise HandfulError(f"{entry.name} should be {entry.type}")
+        value, kind = content[entry.name], hints[entry.name]
+        if not _is_of(value, kind):
+            raise HandfulError(f"{entry.name} should be {kind.__name__ if isinstance(kind, type) else kind}")
         if isinstance(value, str) and "\0" in value:
             raise HandfulError(f"{entry.name} holds a NUL character")
+
+
+def _is_of(value: Any, kind: Any) -> bool:
+    """Whether a value that was read from JSON can be of this type; types that JSON does not know pass."""
+    if get_origin(kind) in (Union, UnionType):
+        return any(_is_of(value, one) for one in get_args(kind))
+    kind = get_origin(kind) or kind
+    if kind in (int, float):  # to Python a bool is an int, and JSON writes 1.0 as it likes
+        return isinstance(value, int if kind is int else float | int) and not isinstance(value, bool)
+    return not isinstance(kind, type) or kind is object or isinstance(value, kind)
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """What a run is trained on.
+
+    Attributes:
+        dataset, data, data_options: the data set, where its files are (None for embedded data), how they are read.
+        images: its training images, for their size, their classes and their fingerprint.
+        labelled_ratio: share of each class whose labels may be used.
+    """
+
+    dataset: str
+    images: ImageSet
+    labelled_ratio: float
+    data: str | None = None
+    data_options: dict[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        return self.images.fingerprint()
+
+
+def build_config(
+    data: TrainingData,
+    method: str,
+    options: dict[str, Any],
+    train: EpisodeSpec,
+    validation: EpisodeSpec,
+    training: TrainingOptions,
+    *,
+    episodes: int,
+    seed: int = 0,
+) -> RunConfig:
+    """The settings of a run. Whoever trains makes them here.
+
+    Args:
+        data: what it is trained on.
+        method, options: the method and its options.
+        train: what a training episode holds, before it is made to suit the method (:func:`training_spec`).
+        validation: what a validation episode holds.
+        training: the training options.
+        episodes: training episodes in all.
+        seed: fixes everything.
+    """
+    return RunConfig(
+        method=method,
+        options=options,
+        dataset=data.dataset,
+        data=data.data,
+        data_options=data.data_options,
+        fingerprint=data.fingerprint,
+        labelled_ratio=data.labelled_ratio,
+        channels=data.images.channels,
+        image_size=data.images.image_size,
+        backbone_options=training.backbone_options(),
+        train=training_spec(method, options, train, len(data.images.class_names)),
+        validation=validation,
+        episodes=episodes,
+        seed=seed,
+        **training.run_options(),
+    )
 
 
 def images_of(spec: EpisodeSpec) -> int:
