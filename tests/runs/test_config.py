@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from handful.checkpoint import load_checkpoint, save_checkpoint
 from handful.embedders import load_embedder
 from handful.embedders.shipped import model_folder, models
 from handful.methods import METHODS
-from handful.runs.config import RunConfig, read_config
+from handful.runs.config import FORMAT, RunConfig, read_config
 from handful.runs.episodes import Protocol, embed, evaluate_run
 from handful.runs.export import export_run
 from handful.runs.folder import check_unseen, load_run, seen_classes
@@ -98,6 +99,43 @@ def test_settings_of_absurd_size_are_refused_before_they_take_memory(config, cha
         build_learner(replace(config, **changes))
     assert "\n" not in str(error.value)
     assert len(str(error.value)) < 400
+
+
+def test_a_run_says_its_format_and_one_without_is_of_the_first(config, run):
+    assert config.to_json()["format"] == FORMAT
+    old = json.loads((run / "config.json").read_text())
+    assert "format" not in old
+    known = read_config(run)
+    change_json(run / "config.json", format=1)
+    assert known.differences(read_config(run)) == [], "made before there were formats, or since: the same run"
+    change_json(run / "config.json", format=FORMAT + 1, train="not as we know it", something_new=1)
+    with pytest.raises(HandfulError, match=rf"newer handful \(format {FORMAT + 1}, .* upgrade handful"):
+        load_run(run)
+
+
+@pytest.mark.parametrize("odd", ["1", None, True, 0, -1, 1.0, [], 10**400])
+def test_a_format_that_is_none_is_one_sentence(run, odd):
+    change_json(run / "config.json", format=odd)
+    with pytest.raises(HandfulError, match=r"its format is|newer handful") as error:
+        load_run(run)
+    assert len(str(error.value)) < 400
+
+
+def test_a_setting_may_be_of_any_type(tmp_path):
+    @dataclass(frozen=True, kw_only=True)
+    class Later(RunConfig):
+        steps: tuple[int, ...] | list[int] = (1,)
+        form: Literal["a", "b"] = "a"
+        names: dict[str, list[int]] | None = None
+        anything: object = None
+
+    plain = read_config(model_folder("tac-glyphs")).to_json()
+    path = tmp_path / "config.json"
+    found = Later.from_json({**plain, "steps": [1, 2], "form": "b", "names": {"x": [1]}, "anything": 3}, path)
+    assert (found.steps, found.form, found.names, found.anything) == ([1, 2], "b", {"x": [1]}, 3)
+    for name in ("steps", "names"):
+        with pytest.raises(HandfulError, match=f"{name} should be"):
+            Later.from_json({**plain, name: "text"}, path)
 
 
 @pytest.mark.parametrize("method", METHODS)

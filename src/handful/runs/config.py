@@ -21,6 +21,7 @@ from ..methods import build_method
 from ..sampling import EpisodeSpec
 from .options import RunOptions, TrainingOptions, described
 
+FORMAT = 1  # of config.json: raise it when an older handful would read it wrongly; a file that has none is of format 1
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 # Far beyond any training, and below what would exhaust the memory or never end, as the bounds of the options are.
@@ -101,10 +102,19 @@ class RunConfig(RunOptions):
             check_range(name, self.options.get(name, 0), 0, MOST_REFINEMENTS)
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {"format": FORMAT, **asdict(self)}
 
     @classmethod
-    def from_json(cls, content: Any, path: Path) -> RunConfig:
+    def from_json(cls, content: dict[str, Any], path: Path) -> RunConfig:
+        """Settings as `to_json` gives them; ``path`` is for messages."""
+        made, content = content.get("format", 1), {k: v for k, v in content.items() if k != "format"}
+        if not _is_of(made, int) or made < 1:
+            raise HandfulError(f"{path} is not the settings of a run: its format is {made!r:.40}")
+        if made > FORMAT:
+            raise HandfulError(
+                f"{path} was made by a newer handful (format {made!s:.20}, this one reads up to {FORMAT}): "
+                "upgrade handful"
+            )
         try:
             for kind, part in ((cls, content), (EpisodeSpec, content["train"]), (EpisodeSpec, content["validation"])):
                 _check_kinds(kind, part)
