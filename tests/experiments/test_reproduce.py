@@ -544,6 +544,45 @@ def test_bad_input_is_one_sentence(tmp_path, handful, words, sentence):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.fixture(scope="module")
+def small(own_cache, tmp_path_factory) -> Path:
+    """6, 4 and 5 classes of 40 images: at 40 % labelled, 16 for 1 shot and 15 queries."""
+    folder = tmp_path_factory.mktemp("small")
+    for split, classes in {"train": 6, "val": 4, "test": 5}.items():
+        for name in (f"{split} {index}" for index in range(classes)):
+            (folder / split / name).mkdir(parents=True)
+            for index in range(40):
+                Image.fromarray(flat(index)[::3, ::3]).save(folder / split / name / f"{index}.png")
+    return folder
+
+
+def test_too_few_classes_are_said_once_before_anything_is_trained(small, tmp_path, handful):
+    words = ["reproduce", "table1", "--dataset", "folder", "--data", small, "--out", tmp_path / "out", *SHORT]
+    code, out, errors = handful(*words)
+    assert (code, out) == (2, "")
+    said = [line for line in errors.splitlines(keepends=True) if not line.startswith("preparing ")]
+    assert "".join(said) == (
+        "handful: the training episodes need 40 classes (20 ways + 20 of distractors), the validation and test "
+        "episodes 10 classes (5 ways + 5 of distractors), but 'folder' has fewer (classes: train 6, val 4, test 5): "
+        "add classes, or give --ways 3 --test-ways 2\n"
+    )
+    assert not (tmp_path / "out").exists()
+    errors = handful(*words, "--distractors", "without")[2]
+    assert "need 20 classes (20 ways), " in errors and errors.endswith("--ways 6 --test-ways 4\n")
+    errors = handful(*words, "--ways", 3, "--test-ways", 4, "--distractors", "without", "--method", "tac")[2]
+    assert "tac cannot be tested with 4 ways after training with 3: give --ways 4 or more" in errors
+
+
+def test_with_other_ways_it_runs_and_the_caption_says_so(small, tmp_path, handful):
+    code, _, errors = handful(
+        "reproduce", "table1", "tsne", "--dataset", "folder", "--data", small, "--image-size", 28, "--out", tmp_path,
+        "--method", "tac", "--ways", 3, "--test-ways", 2, "--shots", 1, "--labelled-ratio", 0.4, *SHORT,
+    )  # fmt: skip
+    assert code == 0, errors
+    text = (tmp_path / "report.md").read_text()
+    assert "Test: 2 ways" in text and "2 episodes of 3 ways" in text
+
+
 def test_failed_cells_are_named_and_the_exit_code_tells(mini, tmp_path, handful):
     code, out, errors = handful(
         "reproduce", "table1", "--dataset", "mini-imagenet", "--data", mini, "--image-size", 28, "--out", tmp_path,

@@ -63,6 +63,12 @@ def reproduce(
     methods: Annotated[
         list[str] | None, typer.Option("--method", help="Only these lines of the tables; repeatable.")
     ] = None,
+    ways: Annotated[
+        int | None, typer.Option(min=2, help="Classes of a training episode, instead of the data set's recipe.")
+    ] = None,
+    test_ways: Annotated[
+        int | None, typer.Option(min=2, help="Classes of a validation or test episode, instead; published: 5.")
+    ] = None,
     training: dict[str, Any] = {},  # noqa: B006 - replaced by options
     labelled_ratio: LabelledRatio = None,
     image_size: ImageSize = None,
@@ -103,15 +109,15 @@ def reproduce(
     spec = dataset_spec(dataset)
     read_with = read_data_options(dataset, data_options, image_size)
     changes = {"episodes": episodes, "splits": splits, "test_episodes": test_episodes}
-    recipe = recipe_for(dataset)
+    recipe = recipe_for(dataset).with_ways(ways, test_ways)
     with progress_bar() as bar:
         images = {split: load_dataset(dataset, split, data, options=read_with, strict=strict, bar=bar)
-                  for split in SPLITS}["train"]  # fmt: skip
+                  for split in SPLITS}  # fmt: skip
     setting = Setting(
         dataset=dataset,
         data=None if data is None else str(data.resolve()),
         data_options=read_with,
-        images=images,
+        images=images["train"],
         labelled_ratio=spec.labelled_ratio if labelled_ratio is None else labelled_ratio,
         recipe=recipe,
         budget=replace(BUDGETS[budget], **{name: value for name, value in changes.items() if value is not None}),
@@ -123,8 +129,8 @@ def reproduce(
         pretraining=pretrain,
     )
     content = run(
-        wanted, setting, out, command=shlex.join(["handful", *sys.argv[1:]]), engine=engine, jobs=jobs, threads=threads,
-        device=device, ray_address=ray_address,
+        wanted, setting, out, command=shlex.join(["handful", *sys.argv[1:]]), images=images, engine=engine, jobs=jobs,
+        threads=threads, device=device, ray_address=ray_address,
     )  # fmt: skip
     if as_json:
         typer.echo(json.dumps(content, indent=2))

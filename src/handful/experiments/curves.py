@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,13 +24,16 @@ SPACES = {"in M": "tac", "in the embedding space": "tapnet-soft-clustering"}  # 
 
 
 def first_episode(
-    folder: Path, test: ImageSet, ratio: float, seed: int, shots: int, unlabelled: int | None, steps: tuple[int, ...]
+    folder: Path, test: ImageSet, ratio: float, seed: int, wanted: EpisodeSpec, steps: tuple[int, ...]
 ) -> tuple[list[Row], EpisodeSpec]:
-    """t-SNE rows of the first 5-way test episode of a seed, with all the unlabelled images there are, or so many."""
+    """t-SNE rows of the first test episode of a seed after so many refinements, and what the episode holds.
+
+    It has the ways and shots of ``wanted``, and its unlabelled images or, if there are fewer, all of a class.
+    """
     _, learner, _ = load_run(folder)
     split = split_labelled(test.labels, test.class_names, ratio, seed)
     there = min(len(group) for group in split.unlabelled)
-    spec = EpisodeSpec(ways=5, shots=shots, queries=1, unlabelled=min(there, unlabelled or there))
+    spec = replace(wanted, queries=1, unlabelled=min(there, wanted.unlabelled))
     index = EpisodeSampler(split, spec, seed).batch(0, 1)
     episode = index.map_images(lambda rows: embed(learner.backbone, test.images[rows.numpy()]))
     one = type(episode)(**{name: value[0] for name, value in vars(episode).items()})

@@ -258,7 +258,8 @@ def _table(rows: dict[str, list[Accuracy]], notes: dict[str, str]) -> list[list[
 
 
 def _episode_picture(report: Report, folder: Path, test: ImageSet, ratio: float, seed: int) -> None:
-    points, spec = first_episode(folder, test, ratio, seed, shots=1, unlabelled=None, steps=(1, 4))
+    wanted = replace(SETTINGS["without distractors"], unlabelled=len(test.images))  # all that there are
+    points, spec = first_episode(folder, test, ratio, seed, wanted, steps=(1, 4))
     report.picture(figures.tsne(points), "t-SNE of one episode", "episode", points)
     report.paragraph(
         f"The first test episode of seed {seed}: 1 labelled and {spec.unlabelled} unlabelled images of each class, by "

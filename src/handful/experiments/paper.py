@@ -165,6 +165,14 @@ class Recipe:
     started_rate: float = 3e-4
     started_options: dict[str, dict[str, Any]] = field(default_factory=lambda: SOFTEST_PN)
 
+    def with_ways(self, train: int | None, test: int | None) -> Recipe:
+        """The same with so many classes in a training and in a test episode; None keeps the recipe's."""
+        return replace(
+            self,
+            train=replace(self.train, ways=train or self.train.ways),
+            test=replace(self.test, ways=test or self.test.ways),
+        )
+
 
 RECIPES = {
     "glyphs": Recipe(train=EpisodeSpec(ways=20, queries=5, unlabelled=5), learning_rate=3e-3, start_augment=False),
@@ -214,7 +222,8 @@ def _published(columns: tuple[Column, ...], lines: dict[str, tuple[float | None,
     }
 
 
-# 5-way accuracies in percent. miniImageNet and tieredImageNet: Tables 1 to 3 of the paper. Omniglot: Ren et al. 2018.
+PUBLISHED_TEST_WAYS = 5
+# Accuracies in percent. miniImageNet and tieredImageNet: Tables 1 to 3 of the paper. Omniglot: Ren et al. 2018.
 PUBLISHED: dict[str, Figures] = {
     "mini-imagenet": _published(_FOUR, {
         "PN": (43.61, 59.08, 43.61, 59.08),

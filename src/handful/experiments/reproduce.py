@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..datasets import ImageSet, load_dataset
+from ..datasets import SPLITS, ImageSet, load_dataset
 from ..datasets.base import Bar
 from ..errors import HandfulError, JobFailed
 from ..progress import grid_bar, progress_bar
@@ -18,9 +18,10 @@ from ..reports.figures import Row
 from ..reports.page import PAGE, TEXT, Entry, Report, csv_bytes, provenance, ranks
 from ..runs.episodes import MOST_ITERATIONS
 from .cell import format_accuracy, worked
+from .check import check_classes
 from .curves import entropy_rows, first_episode
 from .grid import run_grid
-from .paper import BUDGETS, PUBLISHED, START, TABLES, Column, System, TableSpec
+from .paper import BUDGETS, PUBLISHED, PUBLISHED_TEST_WAYS, START, TABLES, Column, System, TableSpec
 from .plan import Plan, Setting, Source, columns, plan_distractors, plan_iterations, plan_start, plan_table, plan_tac
 
 RUNS = "runs"  # folder of the trainings
@@ -28,7 +29,15 @@ NUMBERS = "report.json"
 TSNE_UNLABELLED, TSNE_STEPS = 80, (1, 2, 3, 4)  # as in the paper's figure
 
 
-def reproduce(whats: Sequence[str], setting: Setting, out: Path, *, command: str, **grid: Any) -> dict[str, Any]:
+def reproduce(
+    whats: Sequence[str],
+    setting: Setting,
+    out: Path,
+    *,
+    command: str,
+    images: Mapping[str, ImageSet] | None = None,
+    **grid: Any,
+) -> dict[str, Any]:
     """Train and measure what the tables and figures need, and write ``report.html``, ``report.md`` and their parts.
 
     Args:
@@ -36,6 +45,7 @@ def reproduce(whats: Sequence[str], setting: Setting, out: Path, *, command: str
         setting: what they are made on.
         out: folder of the report; the runs are in its folder ``runs``.
         command: what a reader would type to get this report.
+        images: all splits of the data set; loaded here if not given.
         grid: further arguments of :func:`run_grid`.
 
     Returns:
@@ -46,6 +56,8 @@ def reproduce(whats: Sequence[str], setting: Setting, out: Path, *, command: str
         raise HandfulError(f"{out} exists and is not from a reproduction: choose another --out")
     check_free(out, (PAGE, TEXT, NUMBERS))  # not after hours of training
     plan, planned = _planned(whats, setting)
+    images = images or _load(setting)
+    check_classes(plan.cells, setting.dataset, {split: len(images[split].class_names) for split in SPLITS})
     if setting.pretraining:  # only once it is known that the rest can be planned
         setting = _pretrained(setting, out, grid)
         plan, planned = _planned(whats, setting)
@@ -85,6 +97,15 @@ def _planned(whats: Sequence[str], setting: Setting) -> tuple[Plan, dict[str, An
     return plan, {what: _PLANS[what](plan) if what in _PLANS else plan_table(plan, TABLES[what]) for what in whats}
 
 
+def _load(setting: Setting) -> dict[str, ImageSet]:
+    with progress_bar() as bar:
+        others = {
+            split: load_dataset(setting.dataset, split, setting.data, options=setting.data_options, bar=bar)
+            for split in SPLITS[1:]
+        }
+    return {"train": setting.images, **others}
+
+
 def _pretrained(setting: Setting, out: Path, grid: dict[str, Any]) -> Setting:
     """Train the common start, or take it if it is there."""
     plan = Plan(setting)
@@ -109,7 +130,7 @@ def _table(
     }
     shown = columns(setting, table)
     ranked = {column: ranks([_mean(line[column]) for line in found.values()]) for column in shown}
-    published = PUBLISHED.get(setting.dataset, {})
+    published = PUBLISHED.get(setting.dataset, {}) if setting.recipe.test.ways == PUBLISHED_TEST_WAYS else {}
     lines: list[list[Entry | str]] = []
     rows: list[Row] = []
     for index, (system, cells) in enumerate(found.items()):
@@ -152,6 +173,8 @@ def _entry(result: dict[str, Any] | None, published: float | None, rank: str) ->
 
 
 def _about_published(setting: Setting, there: bool) -> str:
+    if not there and setting.dataset in PUBLISHED:
+        return f"The published figures are of {PUBLISHED_TEST_WAYS} ways in testing, so they do not stand beside these."
     if not there:
         return "There are no published figures for this data set."
     short = setting.budget.episodes < BUDGETS["paper"].episodes
@@ -181,8 +204,8 @@ def _iterations(report: Report, setting: Setting, planned: dict[System, Source],
         picture = figures.accuracy_by_iteration(rows)
         report.picture(picture, "accuracy against refinements", "iterations", rows)
     report.paragraph(
-        "TAC and the best variant of soft k-means, 5-way, without distractors. Zero refinements use the labelled "
-        f"images only. {setting.caption()}"
+        f"TAC and the best variant of soft k-means, {setting.recipe.test.ways}-way, without distractors. Zero "
+        f"refinements use the labelled images only. {setting.caption()}"
     )
     return rows
 
@@ -205,10 +228,10 @@ def _tsne(report: Report, setting: Setting, source: Source, out: Path, bar: Bar)
     report.section("The space after each refinement")
     if source.result(out / RUNS) is None:
         return []
+    wanted = replace(setting.spec(setting.fewest, False), unlabelled=TSNE_UNLABELLED)
     rows, spec = first_episode(
-        out / RUNS / source.cell, _test(setting, bar), setting.labelled_ratio, setting.seed, setting.fewest,
-        TSNE_UNLABELLED, TSNE_STEPS,
-    )  # fmt: skip
+        out / RUNS / source.cell, _test(setting, bar), setting.labelled_ratio, setting.seed, wanted, TSNE_STEPS
+    )
     report.picture(figures.tsne(rows), "t-SNE of one episode", "tsne", rows)
     report.paragraph(
         f"t-SNE of the first test episode of seed {setting.seed}: {spec.shots} labelled and {spec.unlabelled} "
