@@ -24,10 +24,11 @@ from handful.cli import app
 from handful.datasets import load_dataset
 from handful.errors import JobFailed
 from handful.experiments import grid
-from handful.experiments.cell import Cell, Measurement, Outcome, finished, worked
+from handful.experiments.cell import Cell, Measurement, Outcome, finished
 from handful.experiments.grid import RETRIES, run_grid
 from handful.runs.config import RunConfig
 from handful.runs.episodes import Protocol
+from handful.runs.results import worked
 from handful.sampling import EpisodeSpec
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="finds the worker of a cell in /proc")

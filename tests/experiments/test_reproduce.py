@@ -28,12 +28,12 @@ from handful import HandfulError
 from handful import functional as F
 from handful.cli import main
 from handful.datasets import load_dataset
-from handful.experiments.cell import format_accuracy
 from handful.experiments.paper import TABLES, Budget, Recipe
 from handful.experiments.plan import Plan, Setting, plan_iterations, plan_tac
 from handful.experiments.reproduce import reproduce
 from handful.runs.episodes import embed
 from handful.runs.folder import load_run
+from handful.runs.results import format_accuracy
 from handful.sampling import EpisodeSampler, EpisodeSpec, split_labelled
 
 EVERYTHING = ("table1", "table3", "iterations", "entropy", "tsne", "distractors")

@@ -205,7 +205,7 @@ def _summary(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _print(summary: list[dict[str, Any]], splits: int, episodes: int) -> None:
     """Rows are methods, columns are settings."""
-    from ..experiments.cell import format_accuracy
+    from ..runs.results import format_accuracy
 
     rows: dict[str, dict[str, str]] = {}
     for entry in summary:

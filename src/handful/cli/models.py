@@ -16,7 +16,7 @@ def models(as_json: JsonFlag = False) -> None:
     """List the trained models that come with handful; 'evaluate' and 'demo --model' take their names."""
     from ..embedders.shipped import CARD, model_facts, model_folder
     from ..embedders.shipped import models as names
-    from ..experiments.cell import format_accuracy
+    from ..runs.results import format_accuracy
 
     rows: list[dict[str, Any]] = [
         {**model_facts(folder), "card": str(folder / CARD)} for folder in map(model_folder, names())

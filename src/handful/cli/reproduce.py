@@ -149,7 +149,7 @@ def reproduce(
 
 def _print(rows: list[dict[str, Any]]) -> None:
     """Systems down, settings across; what was published stands in brackets."""
-    from ..experiments.cell import format_accuracy
+    from ..runs.results import format_accuracy
 
     settings = list(dict.fromkeys((row["shots"], row["distractors"]) for row in rows))
     names = [f"{shots}-shot" + (", distractors" if others else "") for shots, others in settings]

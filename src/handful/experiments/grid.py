@@ -38,8 +38,9 @@ from ..progress import messages
 from ..runs.config import RunConfig
 from ..runs.episodes import Embedded, evaluate_run
 from ..runs.folder import load_images
+from ..runs.results import measured, worked
 from ..runs.training import stop_requests, train
-from .cell import Cell, Outcome, finished, measured, worked, write_measured
+from .cell import Cell, Outcome, finished, write_measured
 
 ENGINES = ("local", "ray")
 RETRIES = 2  # how often a cell whose worker was killed is tried again

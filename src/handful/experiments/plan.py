@@ -19,8 +19,9 @@ from ..runs.config import RunConfig, TrainingData, build_config, training_spec
 from ..runs.episodes import MOST_ITERATIONS, Protocol
 from ..runs.folder import started_from
 from ..runs.options import TrainingOptions
+from ..runs.results import measured
 from ..sampling import EpisodeSpec
-from .cell import Cell, Measurement, measured
+from .cell import Cell, Measurement
 from .paper import (
     FIGURES,
     OVER_REFINEMENTS,

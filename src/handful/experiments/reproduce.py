@@ -17,7 +17,7 @@ from ..reports import figures
 from ..reports.figures import Row
 from ..reports.page import PAGE, TEXT, Entry, Report, csv_bytes, provenance, ranks
 from ..runs.episodes import MOST_ITERATIONS
-from .cell import format_accuracy, worked
+from ..runs.results import format_accuracy, worked
 from .check import check_classes
 from .curves import entropy_rows, first_episode
 from .grid import run_grid

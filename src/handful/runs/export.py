@@ -15,11 +15,11 @@ from ..checkpoint import save_checkpoint
 from ..datasets import dataset_spec
 from ..embedders.shipped import CARD, FACTS, model_facts
 from ..errors import HandfulError
-from ..experiments.cell import format_accuracy, measured, unsound
 from ..io import read_json, write_atomic, write_json
 from ..methods import Method
 from .config import RunConfig
 from .folder import load_run, seen_classes
+from .results import format_accuracy, measured, unsound
 
 LICENCE = "Apache-2.0"
 _KEPT = (
