@@ -1,4 +1,4 @@
-"""What a command imports before it answers: PyTorch and its like take seconds, and who asks for help should not wait."""
+"""``--help``, ``--version`` and a mistake on the command line are answered without importing what takes seconds."""
 
 from __future__ import annotations
 
