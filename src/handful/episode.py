@@ -1,4 +1,4 @@
-"""Episode: the one object that flows from the sampler to a method."""
+"""Episode: a batch of few-shot tasks, which the sampler gives and a method takes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 class Episode:
     """A batch of few-shot tasks of equal size.
 
-    ``*item`` is what stands for one image: nothing for a position in the data set (what the sampler gives),
+    ``*item`` is the shape of one image: empty for a position in the data set (what the sampler gives),
     ``(channels, height, width)`` for pixels, ``(dim,)`` for an embedding (what a method takes).
 
     Attributes:

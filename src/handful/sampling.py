@@ -1,7 +1,7 @@
-"""Which images an episode is made of: the labelled/unlabelled split, and even, distractor and realistic episodes.
+"""Sampling of episodes: the labelled/unlabelled split, and standard, distractor and realistic episodes.
 
-Everything is drawn from a counter-based generator, and each episode owns a fixed stretch of it: episode i of seed s is
-the same whatever the batch size, the order, or the number of workers, and resuming needs no state but a number.
+Everything is drawn from a counter-based generator, of which each episode has a fixed range: episode i of seed s is the
+same for any batch size, order and number of workers, and the only state needed for resuming is the episode number.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class EpisodeSpec:
-    """What an episode holds.
+    """The sizes of an episode.
 
     Attributes:
-        ways: N, classes to tell apart.
-        shots: K, labelled images of each.
-        queries: q, images of each to classify.
-        unlabelled: u, unlabelled images of each class. In a realistic episode only the total over all classes is
+        ways: N, number of classes.
+        shots: K, labelled images per class (support).
+        queries: q, images to classify per class.
+        unlabelled: u, unlabelled images per class. In a realistic episode only the total over all classes is
             fixed: ``realistic_total``.
         distractor_ways: N_d, further classes that only add unlabelled images.
         distractors: d, unlabelled images of each distractor class.
@@ -70,7 +70,7 @@ class EpisodeSpec:
 
 @dataclass(frozen=True)
 class LabelledSplit:
-    """Each class cut in two: images whose label may be used, and images whose label may not.
+    """Each class divided in two: images whose label may be used, and images whose label may not.
 
     Attributes:
         labelled: per class, positions in the data set, in random order.
@@ -92,7 +92,7 @@ class LabelledSplit:
 def split_labelled(
     labels: Ints, class_names: tuple[str, ...], ratio: float, seed: int | tuple[int, ...]
 ) -> LabelledSplit:
-    """Cut every class at ``ratio``; at least one image is labelled. The same seed gives the same split."""
+    """Label ``ratio`` of each class, and at least one image. The same seed gives the same split."""
     if not 0.0 < ratio <= 1.0:
         raise HandfulError(f"the labelled ratio must be above 0 and at most 1, got {ratio}")
     labelled, unlabelled = [], []
@@ -106,13 +106,13 @@ def split_labelled(
 
 
 class EpisodeSampler:
-    """Episodes of positions in the data set, in batches.
+    """Draw episodes of positions in the data set, in batches.
 
     Args:
-        split: what may be drawn as labelled and as unlabelled.
-        spec: what an episode holds.
+        split: the images that may be drawn as labelled and as unlabelled.
+        spec: the sizes of an episode.
         seed: fixes every episode; one int or several.
-        in_order: an episode holds all classes, and class n of it is class n of the data set.
+        in_order: every episode has all classes, and its class n is class n of the data set.
 
     Raises:
         HandfulError: if there are too few classes, or too few images in one of them.
@@ -162,7 +162,7 @@ class EpisodeSampler:
         return np.concatenate([own.reshape(count, -1), distractors.reshape(count, -1)], 1), np.tile(labels, (count, 1))
 
     def _realistic(self, draws: _Draws, ways: Ints, total: int) -> tuple[Ints, Ints]:
-        """Only totals are fixed: candidates uneven over the N classes, distractors from all other classes alike."""
+        """Only totals are fixed: images of the N classes are drawn unevenly, distractors from all other classes."""
         count, distractors = len(ways), round(total * self.spec.realistic_share)
         # A race: each class has a random weight (together uniform on the simplex), each of its images finishes after an
         # exponential time with that rate, and the first to finish are taken. No class gives more than it has.

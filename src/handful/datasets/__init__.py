@@ -24,7 +24,7 @@ DATASETS: dict[str, DatasetSpec] = {
 
 
 def dataset_spec(name: str) -> DatasetSpec:
-    """The registry entry of a data set, or an error that lists the names there are."""
+    """Return the registry entry of a data set; an unknown name is an error that lists the known ones."""
     if name not in DATASETS:
         raise HandfulError(f"unknown data set '{name}': choose one of {', '.join(DATASETS)}")
     return DATASETS[name]
@@ -46,10 +46,10 @@ def load_dataset(
     Args:
         name: a name from `DATASETS`.
         split: ``train``, ``val`` or ``test``.
-        path: where the files are, for a data set that is not embedded.
+        path: where the files are; None for a data set that comes with the package.
         options: the data set's own, where they are not the default.
-        strict: refuse files of which some cannot be read.
-        bar: ``bar(what, total)`` opens a progress bar and gives the function that moves it.
+        strict: raise an error if an image cannot be read.
+        bar: ``bar(what, total)`` opens a progress bar and returns the function that advances it.
     """
     spec = dataset_spec(name)
     settings = full_options(spec, options or {})
@@ -66,7 +66,7 @@ def load_dataset(
 def prepare_dataset(
     name: str, path: str | Path | None, options: dict[str, Any], *, strict: bool = False, bar: Bar = no_bar
 ) -> list[dict[str, Any]]:
-    """Build or verify the caches of all splits; a row for each says where it is and what it holds."""
+    """Build or verify the caches of all splits; return a row for each with its path and content."""
     spec = dataset_spec(name)
     if spec.draw is not None:
         raise HandfulError(f"the data set '{name}' is embedded: it is drawn at its first use, and needs no preparation")

@@ -1,4 +1,4 @@
-"""Reads .npz files of images row by row: an array of any size needs the memory of a few images, and no pickle in it is
+"""Read .npz files of images row by row: an array of any size needs the memory of a few images, and no pickle in it is
 ever loaded.
 """
 

@@ -1,4 +1,4 @@
-"""What a data set is: images, class ids, one split at a time; and what a loader says of files that hold one."""
+"""The interface of a data set: images and class ids of one split, and how a loader describes a user's files."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class ImageSet:
 
 @dataclass(frozen=True)
 class Item:
-    """One image of a listing: its name for messages, its class, and how to get at it."""
+    """One image of a listing: its name for messages, its class, and how to read it."""
 
     name: str
     label: int
@@ -70,14 +70,14 @@ class Item:
 
 @dataclass(frozen=True)
 class Listing:
-    """The images that one split's files hold, in a fixed order.
+    """The images in the files of one split, in a fixed order.
 
     Attributes:
         class_names: one name per class id.
         count: number of images.
         items: ``items(start)`` gives the images from number ``start`` on.
-        turns: each class counts as so many classes, by quarter turns of its images (Omniglot: 4).
-        ignored: names of files in the way that are not images.
+        turns: number of classes made from each class by rotating its images by quarter turns (Omniglot: 4).
+        ignored: names of files in class folders that are not images.
     """
 
     class_names: tuple[str, ...]
@@ -92,9 +92,9 @@ class Source:
     """One split of a data set as a loader found it on disk.
 
     Attributes:
-        layout: in words, which of the layouts it is.
-        digest: a hash of the content of the files that the split is made of.
-        listing: opens them; may take long, and may refuse what it finds.
+        layout: description of the recognised layout.
+        digest: a hash of the content of the split's files.
+        listing: opens the files; may take long, and may raise an error.
     """
 
     layout: str
@@ -113,7 +113,7 @@ class DatasetSpec:
         channels: 1 for grey, 3 for colour.
         options: the data set's options and their defaults; all that read files have ``image_size``.
         find: ``find(split, path, options)`` finds a split in a user's files.
-        draw: ``draw(split)`` makes the images of an embedded data set.
+        draw: ``draw(split)`` generates the images of a data set that needs no files.
     """
 
     name: str
@@ -131,7 +131,7 @@ class DatasetSpec:
 
 
 def check_path(spec: DatasetSpec, path: str | Path | None) -> None:
-    """Whether a path is given if and only if the data set needs one."""
+    """Check that a path is given if and only if the data set needs one."""
     if path is not None and not Path(path).exists():
         raise HandfulError(f"no such file or folder: {path}; say where the files are with --data PATH")
     if path is not None and not spec.needs_path:
@@ -141,7 +141,7 @@ def check_path(spec: DatasetSpec, path: str | Path | None) -> None:
 
 
 def find_source(spec: DatasetSpec, split: str, path: str | Path | None, options: dict[str, Any]) -> Source:
-    """A split of a data set in a user's files."""
+    """Find a split of a data set in a user's files."""
     check_path(spec, path)
     assert spec.find is not None and path is not None  # else it is embedded
     return spec.find(split, Path(path), options)

@@ -1,8 +1,8 @@
 """Images decoded once: a memory-mapped array on disk per data set, split, settings and content.
 
 A cache is a folder. While it is built, ``images.bin`` grows and ``progress.json`` says how far it can be trusted; a
-build that was killed goes on from there and ends with the same bytes. ``meta.json`` is written last and makes the cache
-valid. Whoever builds holds a lock; others wait and then find the work done.
+killed build resumes from there and ends with the same bytes. ``meta.json`` is written last and makes the cache valid.
+The building process holds a lock; others wait for it and then use its result.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Cached:
 
 @dataclass
 class _Progress:
-    """A build half-way: items seen, images in ``images.bin``, what could not be read."""
+    """The state of an unfinished build: items seen, images in ``images.bin``, items that could not be read."""
 
     seen: int
     images: int
@@ -58,12 +58,12 @@ class _Progress:
 
 
 def cache_root() -> Path:
-    """Where caches live: ``HANDFUL_CACHE``, or the place that the system has for such things."""
+    """The folder of all caches: ``HANDFUL_CACHE``, or the system's cache folder."""
     return Path(os.environ.get("HANDFUL_CACHE") or platformdirs.user_cache_dir("handful", appauthor=False))
 
 
 def write_cache(path: Path, content: bytes) -> None:
-    """A whole file in the cache, or a sentence on why it cannot be written."""
+    """Write a file to the cache atomically; raise a `HandfulError` if it cannot be written."""
     with explained(path):
         write_atomic(path, content)
 
@@ -71,7 +71,7 @@ def write_cache(path: Path, content: bytes) -> None:
 def load_cached(
     spec: DatasetSpec, split: str, source: Source, options: dict[str, Any], bar: Bar, *, verify: bool = False
 ) -> Cached:
-    """The images of a split: from the cache, which is built first if need be, or if it should be verified and fails."""
+    """The images of a split from the cache, which is built if it is missing, or if ``verify`` finds it damaged."""
     size, digest = options["image_size"], source.digest(bar)
     settings = {"format": FORMAT, "dataset": spec.name, "split": split, "channels": spec.channels, **options}
     key = hashlib.sha256(json.dumps([settings, digest], sort_keys=True).encode()).hexdigest()
@@ -101,7 +101,7 @@ def load_cached(
 
 
 def _damaged(folder: Path) -> bool:
-    """Whether a finished cache no longer has the bytes it was built with; if so, it counts as not built."""
+    """Whether a finished cache has changed since it was built; if so, it counts as not built."""
     digest = hashlib.sha256()
     with (folder / "images.bin").open("rb") as file:
         while block := file.read(1 << 22):
@@ -115,7 +115,7 @@ def _damaged(folder: Path) -> bool:
 
 
 def pictures(listing: Listing, size: int, channels: int, start: int = 0) -> Iterator[tuple[Item, Picture | str]]:
-    """Every image of a listing from number ``start`` on, decoded, in order; or why it cannot be."""
+    """Every image of a listing from number ``start`` on, decoded, in order; or the reason why it cannot be decoded."""
     with quiet(), ThreadPoolExecutor(WORKERS) as pool:
         waiting: deque[tuple[Item, Future[Picture] | Picture | str]] = deque()
         for item in listing.items(start):
@@ -224,7 +224,7 @@ def _turned(name: str, turn: int) -> str:
 
 
 def _progress(folder: Path, row: int) -> _Progress:
-    """How far a build that was killed had come; a fresh start if it left nothing that can be used."""
+    """The state of a killed build; an empty one if nothing of it can be used."""
     try:
         state = _Progress(**json.loads((folder / "progress.json").read_text(encoding="utf-8")))
         there = (folder / "images.bin").stat().st_size // row, (folder / "labels.bin").stat().st_size // 8
@@ -240,7 +240,7 @@ def _progress(folder: Path, row: int) -> _Progress:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Nobody else builds in this folder meanwhile; what a kill left half-written is removed."""
+    """Hold the lock of a cache folder; remove unfinished files of a killed build."""
     with explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / ".lock")
@@ -259,7 +259,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def explained(path: Path, act: str = "write") -> Iterator[None]:
-    """Errors in writing to the cache, or in reading from it, become a sentence."""
+    """Turn errors in writing to the cache, or in reading from it, into a `HandfulError`."""
     try:
         yield
     except OSError as error:

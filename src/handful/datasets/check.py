@@ -1,4 +1,4 @@
-"""Looks at every image of a data set once, and says what a user would want to know before a long training."""
+"""Read every image of a data set once, and report problems that a user should know before a long training."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ FEW = 10  # a class with fewer images is named: with 40 % of them labelled, 1 su
 
 @dataclass
 class SplitReport:
-    """What one split holds.
+    """The content of one split.
 
     Attributes:
         layout: how its files are laid out, in words.
         classes, images: how many there are; images that can be read.
-        turns: as how many classes each counts, by rotation.
+        turns: number of classes made from each class by rotation.
         per_class: fewest, median and most images of a class.
         sizes: width x height -> how many images, the most frequent first.
         broken: name -> why it cannot be read.
-        near_empty: class -> how many images, where they are few.
+        near_empty: class -> number of images, for classes with few.
         ignored: files in the class folders that are not images.
     """
 
@@ -47,7 +47,7 @@ class SplitReport:
 
 @dataclass
 class Report:
-    """What a data set holds, split by split, and what is wrong with it.
+    """The content of a data set, split by split, and its problems.
 
     Attributes:
         missing: split -> why it cannot be read at all.
@@ -76,8 +76,8 @@ def check_dataset(
 ) -> Report:
     """Read every image of every split; nothing is written.
 
-    What makes training or its result wrong is an error: classes shared between splits, a split that cannot be read,
-    with ``strict`` also images that cannot be read. What a user may want to look into is a warning.
+    Problems that make training or its result wrong are errors: classes shared between splits, a split that cannot be
+    read, with ``strict`` also images that cannot be read. Other problems are warnings.
     """
     check_path(spec, path)
     started = time.perf_counter()
@@ -170,7 +170,7 @@ def one_of_each_split(names: list[str]) -> str:
 
 
 def _drawn(images: ImageSet) -> Source:
-    """An embedded data set in the form of files."""
+    """The listing of a data set that needs no files, so that it can be checked like the others."""
 
     def items(start: int) -> Any:
         for index in range(start, len(images.images)):

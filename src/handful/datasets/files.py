@@ -1,7 +1,7 @@
 """A user's files: a folder, or a zip archive that is read without unpacking, under one interface.
 
-Names are relative, with forward slashes. A loader can only read names that the listing gave, so that no name inside an
-archive or a table can lead out of it.
+Names are relative, with forward slashes. A loader can only read names that were listed, so that no name inside an
+archive or a table can point outside it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _UNREADABLE = "unreadable"
 
 
 class Files(Protocol):
-    """What loaders see of a folder or an archive."""
+    """The interface of a folder or an archive for loaders."""
 
     path: Path
     top: str  # the single folder of an archive that names leave out, or ""
@@ -49,7 +49,7 @@ class Files(Protocol):
         """
 
     def read(self, name: str) -> bytes:
-        """A file's content; raises `BrokenImage` if it cannot be had."""
+        """The content of a file; raises `BrokenImage` if it cannot be read."""
 
     def digest(self, names: Sequence[str], bar: Bar) -> str:
         """A hash of the files' names and contents."""
@@ -72,7 +72,7 @@ def is_image(name: str) -> bool:
 
 
 def is_clutter(name: str) -> bool:
-    """What systems leave between the files: ``.DS_Store``, ``__MACOSX/``, ``Thumbs.db``."""
+    """Whether a name is a file of the operating system: ``.DS_Store``, ``__MACOSX/``, ``Thumbs.db``."""
     return any(part[:1] == "." or part in CLUTTER for part in name.split("/"))
 
 
@@ -160,7 +160,7 @@ def _names(folder: Path, wanted: Callable[[os.DirEntry[str]], bool]) -> list[str
 
 
 class Archive:
-    """The files in a zip archive. Members with a name that leads elsewhere are never read.
+    """The files in a zip archive. Members with a path outside the archive are never read.
 
     Those of an archive that holds nothing but one folder are named from that folder on, if it is to be unwrapped.
     """
@@ -237,7 +237,7 @@ class Archive:
 
 
 def file_digest(root: Path, names: Sequence[str], bar: Bar) -> str:
-    """A hash of files' names and contents; remembered, as long as no size, time or place of any of them changes."""
+    """A hash of files' names and contents; remembered until the path, size, time or inode of a file changes."""
     stats = []
     for name in names:
         try:

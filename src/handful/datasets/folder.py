@@ -1,7 +1,7 @@
-"""Anyone's images: one folder per class, in a folder or a .zip archive.
+"""A user's own images: one folder per class, in a folder or a .zip archive.
 
-``train/ val/ test/`` of class folders are taken as they are; the classes of a plain folder of class folders are dealt
-out to the splits by a seed.
+``train/ val/ test/`` with class folders are used as they are; the classes of a folder without them are assigned to the
+splits by a seed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def find(split: str, path: Path, options: dict[str, Any]) -> Source:
 
 
 def deal(classes: list[str], seed: int) -> dict[str, list[str]]:
-    """Classes to splits. Each class draws its place from its own name: another class changes little for it.
+    """Assign classes to splits, by a hash of each name and the seed, so that adding a class moves few of the others.
 
     >>> {split: len(names) for split, names in deal([f"class {i}" for i in range(100)], seed=0).items()}
     {'train': 64, 'val': 16, 'test': 20}
@@ -56,7 +56,7 @@ def deal(classes: list[str], seed: int) -> dict[str, list[str]]:
 
 
 def split_folders(files: Files, top: str = "") -> dict[str, str]:
-    """The folders named after splits, as far as there are any: split -> folder.
+    """The folders named after splits, if any: split -> folder.
 
     A single one is a split only if it holds folders: else it is a class, such as that of trains.
     """

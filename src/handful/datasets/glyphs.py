@@ -1,4 +1,4 @@
-"""The embedded data set: letters of many scripts, drawn with the fonts that matplotlib installs.
+"""A data set without files: letters of many scripts, drawn with the fonts that matplotlib installs.
 
 A class is one letter, an image that letter in a random face, weight, size, slant, place and light, with clutter and
 noise. Training, validation and test classes come from different scripts, as tieredImageNet keeps categories apart.

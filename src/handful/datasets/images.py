@@ -59,7 +59,7 @@ def decode(payload: Payload, size: int, channels: int) -> Picture:
     animation the first frame is taken.
 
     Raises:
-        BrokenImage: whatever is wrong with it.
+        BrokenImage: if it cannot be decoded, for whatever reason.
     """
     try:
         image, full, held = _open_array(payload) if isinstance(payload, np.ndarray) else _open_file(payload, size)

@@ -1,6 +1,6 @@
 """miniImageNet (Vinyals et al. 2016; split of Ravi and Larochelle 2017): 100 classes of 600 photographs, 84 x 84.
 
-Reads the forms in which it is handed around, and finds out by itself which one it has before it.
+Reads the common archive layouts (pickles, .npz files, tables, class folders) and detects which one is present.
 """
 
 from __future__ import annotations

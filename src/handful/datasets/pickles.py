@@ -1,6 +1,6 @@
-"""Reads the pickles that data sets are handed around in, without running them.
+"""Read the pickles in which data sets are distributed, without executing them.
 
-A pickle is a program. Python's own `pickle` runs it; this reader knows only the instructions that build numbers,
+A pickle is a program. Python's own `pickle` executes it; this reader knows only the instructions that build numbers,
 strings, lists, tuples, dicts and numpy arrays, and refuses everything else by name. What looks like a call (arrays are
 written as calls of numpy's functions) is looked up in a table of its own and never leaves this file. Long strings are
 not copied: they stay in the memory-mapped file, so that gigabytes of images need no memory.

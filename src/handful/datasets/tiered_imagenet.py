@@ -1,6 +1,6 @@
 """tieredImageNet (Ren et al. 2018): 608 classes of ImageNet, 779,165 photographs, 84 x 84, split by category.
 
-Reads the original files (PNG images in a pickle), the .npz files that are made of them, and class folders.
+Reads the original files (PNG images in a pickle), the .npz files that are made from them, and class folders.
 """
 
 from __future__ import annotations

@@ -27,14 +27,14 @@ def label_images(
     bar: Bar = no_bar,
     **options: Any,
 ) -> Labelling:
-    """Label a folder or archive of images from a few labels, and write what was found to a folder.
+    """Label a folder or archive of images from a few labels, and write the result to a folder.
 
     What an earlier call wrote to ``out`` is replaced. If a file in the way is the user's, or was changed since, nothing
     is written (:mod:`handful.publish`).
 
     Args:
         images: a folder, with folders in it, or a .zip archive.
-        labels: a CSV file ``path,label``; see :func:`collect` for what else is understood.
+        labels: a CSV file ``path,label``; see :func:`collect` for alternatives.
         out: where to write ``predictions.csv``, ``predictions.jsonl`` and ``report.html``; None writes nothing.
         report: whether to write the report.
         label_studio: also write ``label-studio.json``.

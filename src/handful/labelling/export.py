@@ -1,4 +1,4 @@
-"""What ``handful label`` leaves on disk: tables, files for other tools, folders of images; all in its folder."""
+"""The result files of ``handful label``: tables, files for other tools, folders of images."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _json_line(row: dict[str, Any]) -> bytes:
 
 
 def write_label_studio(found: Labelling, out: Path) -> None:
-    """``label-studio.json``: tasks for a project with one Choices called ``label``; found labels are predictions.
+    """``label-studio.json``: tasks for a project with one Choices called ``label``, with predicted labels.
 
     The images' paths are those below the folder that Label Studio serves as local files.
     """
@@ -70,7 +70,7 @@ def _task(one: Prediction) -> dict[str, Any]:
 
 
 def check_export(how: str | None, images: Path, out: Path | None) -> None:
-    """Whether the images can be sorted into folders; before the work, which may take a while."""
+    """Check, before the long work, that the images can be sorted into folders."""
     if how is None:
         return
     if how not in EXPORTS:

@@ -1,4 +1,4 @@
-"""From images and a few labels to a label for each, with how sure it is and whether it is any of them at all."""
+"""Predict a label for each image from a few labels, with a confidence and a score for "none of these"."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Prediction:
 
     Attributes:
         path: of the image, from the top of the images.
-        label: given, or found.
-        confidence: probability of the label, if the image is of one of the classes.
+        label: given, or predicted.
+        confidence: probability of the label, given that the image belongs to one of the classes.
         runner_up: the second most probable label.
-        none_score: from 0 to 1, what speaks for "none of these".
-        is_none: whether it is said to belong to no class.
+        none_score: score from 0 to 1 for "none of these".
+        is_none: whether the score is above the threshold.
         source: ``given`` or ``predicted``.
     """
 
@@ -49,10 +49,10 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Accuracy by cross-validation over the given labels: each is hidden once, and found by the others.
+    """Accuracy by cross-validation over the given labels: each is hidden once and predicted from the others.
 
     Attributes:
-        right, total: hidden labels that were found, and all.
+        right, total: hidden labels that were predicted correctly, and all.
         interval: 95 %, by Wilson's score.
         calibration: (confidence, share that was right, how many), by fifths of the confidence; empty for few labels.
     """
@@ -65,15 +65,15 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Labelling:
-    """All that ``handful label`` found.
+    """The result of ``handful label``.
 
     Attributes:
         predictions: one per image that can be read, in the order of their paths.
-        vectors: (images, dim) unit vectors of them, as they were clustered.
+        vectors: (images, dim), the unit vectors that were clustered.
         classes: the labels.
         broken: images that cannot be read, with the reason.
         threshold: of ``none_score``.
-        next_to_label: paths of doubtful images that differ from one another, most useful first.
+        next_to_label: paths of uncertain images that differ from one another, most useful first.
         estimate: of the accuracy; None if a class has a single label.
         about: embedder, head and settings.
     """
@@ -88,7 +88,7 @@ class Labelling:
     about: dict[str, str]
 
     def counts(self) -> dict[str, int]:
-        """Images by label, those of no class left out."""
+        """Number of images per label, without those that are none of these."""
         found = Counter(one.label for one in self.predictions if not one.is_none)
         return {label: found[label] for label in self.classes}
 
@@ -116,14 +116,14 @@ def find_labels(
     device: str = "auto",
     bar: Bar = no_bar,
 ) -> Labelling:
-    """Label images from a few labels; nothing is written but the vectors' cache.
+    """Label images from a few labels; only the cache of vectors is written.
 
     Args:
         images, labels, none_label: see :func:`collect`.
         embedder: a name of :mod:`handful.embedders`.
         head: ``"auto"`` takes the one that comes with handful for the embedder, if there is one; None takes none.
-        distractors: whether there may be images of no class.
-        none_threshold: of ``none_score``, instead of the one that sets itself.
+        distractors: whether some images may belong to no class.
+        none_threshold: of ``none_score``; None chooses it from the labelled images.
         iterations: refinements, at most.
         suggestions: how many images to suggest for labelling next.
         device: for the embedder.
@@ -209,10 +209,10 @@ def _two_best(chances: NDArray[Any]) -> NDArray[np.intp]:
 
 
 def suggest(predictions: list[Prediction], vectors: NDArray[np.float32], threshold: float, count: int) -> list[str]:
-    """Images to label next: doubtful ones, and not the same doubt ten times.
+    """Choose images to label next: uncertain ones that differ from one another.
 
-    Of the most doubtful images each next one is the farthest from all that are labelled or already chosen, so that the
-    answers say as much as they can.
+    Among the most uncertain images, each next one is the farthest from all that are labelled or already chosen, so that
+    the new labels are as informative as possible.
     """
     open_rows = [row for row, one in enumerate(predictions) if one.source == "predicted"]
     if not open_rows or count < 1:
@@ -231,7 +231,7 @@ def suggest(predictions: list[Prediction], vectors: NDArray[np.float32], thresho
 
 
 def _doubt(one: Prediction, threshold: float) -> float:
-    """From 0 to 1: highest where two classes are as probable, or where it is next to the threshold of no class."""
+    """Uncertainty from 0 to 1: highest if two classes are equally probable or ``none_score`` is at its threshold."""
     side = 1 - threshold if one.none_score > threshold else threshold
     open_question = 1 - abs(one.none_score - threshold) / max(side, 1e-9)
     return open_question if one.is_none else max(open_question, 1 - one.confidence)
@@ -240,7 +240,7 @@ def _doubt(one: Prediction, threshold: float) -> float:
 def cross_validate(
     model: TACClassifier, vectors: NDArray[np.float32], given: NDArray[np.object_], none: NDArray[np.bool_]
 ) -> Estimate | None:
-    """Hide the given labels a fold at a time, and see how many are found."""
+    """Hide the given labels a fold at a time, and count how many are predicted correctly."""
     rows = np.flatnonzero(given != "")
     labels = given[rows].astype(str)
     fewest = min(Counter(labels).values())
@@ -266,7 +266,7 @@ def _calibration(right: NDArray[np.bool_], sure: NDArray[np.float64]) -> tuple[t
 
 
 def wilson(right: int, total: int, level: float = 0.95) -> tuple[float, float]:
-    """The interval of a share by Wilson's score, which also holds for few.
+    """The 95 % interval of a share by Wilson's score, which is also valid for few samples.
 
     >>> low, high = wilson(18, 20)
     >>> f"{low:.3f} to {high:.3f}"
@@ -280,7 +280,7 @@ def wilson(right: int, total: int, level: float = 0.95) -> tuple[float, float]:
 
 
 def as_row(one: Prediction) -> dict[str, Any]:
-    """A prediction as it stands in the files."""
+    """A prediction as a row of the result files."""
     return {
         "path": one.path, "label": one.label, "confidence": round(one.confidence, 4), "runner_up": one.runner_up,
         "none_score": round(one.none_score, 4), "is_none": one.is_none, "source": one.source,

@@ -1,4 +1,4 @@
-"""``report.html``: what was found, with the images to judge it by."""
+"""``report.html``: the result of ``handful label``, with example images of each class."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def describe(estimate: Estimate | None) -> str:
 
 
 def map_rows(found: Labelling) -> list[Row]:
-    """Where each image lies on the map, with its label; of very many images, an even choice."""
+    """The position of each image on the map, with its label; of very many images, an evenly spaced sample."""
     picked = np.unique(np.linspace(0, len(found.predictions) - 1, min(MAPPED, len(found.predictions))).astype(int))
     flat = flattened(found.vectors[picked])
     chosen = [found.predictions[index] for index in picked]
@@ -144,8 +144,8 @@ def map_rows(found: Labelling) -> list[Row]:
 def flattened(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     """Two coordinates of each vector, by t-SNE: (n, dim) -> (n, 2).
 
-    They are kept: the next run, with more labels of the same images, need not wait for them, and finds each image where
-    it was on the map.
+    They are cached, so that the next call, with more labels of the same images, is faster and shows each image at the
+    same position.
     """
     if len(vectors) < 5:  # nothing that t-SNE could do
         return np.zeros((len(vectors), 2), dtype=np.float32)
@@ -168,7 +168,7 @@ def flattened(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def draw_map(rows: list[Row]) -> Figure:
-    """One colour and marker per label, as far as there are any; rings around given ones."""
+    """One colour and marker per label, as far as they suffice; rings around images with given labels."""
     figure = Figure(figsize=(9, 6), layout="constrained")
     axis = figure.subplots()
     by_label: dict[str, list[Row]] = {}
@@ -201,7 +201,7 @@ def draw_map(rows: list[Row]) -> Figure:
 
 
 def draw_calibration(rows: list[Row]) -> Figure:
-    """Share of right answers against confidence, by fifths."""
+    """Plot the share of correct predictions against confidence, in five bins."""
     figure = Figure(figsize=(4.2, 3.6), layout="constrained")
     axis = figure.subplots()
     axis.plot([0, 1], [0, 1], color=GREY, linewidth=1, label="as sure as right")

@@ -1,4 +1,4 @@
-"""What a person has: a folder or archive of images, and the labels of a few of them."""
+"""The user's input: a folder or archive of images, and the labels of a few of them."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ MOST_LETTERS = 1 << 20  # of a line of a table
 
 @dataclass(frozen=True)
 class Collection:
-    """Images and what is known of them.
+    """Images and the labels that are given for them.
 
     Attributes:
         files: where they are.
         names: of all images, with forward slashes, sorted.
-        given: label by name; of the labelled ones.
+        given: name -> label, for the labelled images.
         none: names of those known to belong to no class.
         skipped: folders whose images are not among them, with the reason.
     """
@@ -54,7 +54,7 @@ def collect(images: Path, labels: Path | None = None, none_label: str = "none-of
         images: a folder, with folders in it, or a .zip archive; an archive of a single folder is that folder.
         labels: a CSV file with a column ``path`` (or ``file_name``) and a column ``label``, which may be blank. Without
             it, ``labels.csv`` or ``metadata.csv`` among the images is read; and if there is none, each folder is a
-            class, and images that lie loose or in ``unlabelled/`` have none.
+            class, and images outside of folders or in ``unlabelled/`` have no label.
         none_label: the label of images that belong to no class.
 
     Raises:
@@ -87,7 +87,7 @@ def collect(images: Path, labels: Path | None = None, none_label: str = "none-of
 
 
 def _folder_labels(names: list[str]) -> dict[str, str]:
-    """Each folder at the top is a class, but for that of the unlabelled."""
+    """Each folder at the top is a class, except ``unlabelled/``."""
     given = {}
     for name in names:
         top, slash, _ = name.partition("/")
@@ -165,7 +165,7 @@ def _columns(header: list[str]) -> tuple[int, int] | None:
 
 
 def _lines(file: BinaryIO, table: str) -> Iterator[str]:
-    """The lines of a text, one at a time, each of a length that can be borne."""
+    """The lines of a text, one at a time; a line that is too long is an error."""
     text, number = io.TextIOWrapper(file, encoding="utf-8-sig", newline=""), 0
     try:
         while line := text.readline(MOST_LETTERS):
@@ -182,7 +182,7 @@ def _lines(file: BinaryIO, table: str) -> Iterator[str]:
 
 
 def _finder(files: Files, names: list[str]) -> Callable[[str], list[str]]:
-    r"""A function from a path as people write it to the images that it may name, as the listing names them.
+    r"""Return a function from a path as a user writes it to the names of the images that it may refer to.
 
     People write paths with backslashes, absolute ones, in another Unicode normal form, from the folder around all
     images in an archive, or as they stand in ``predictions.csv`` and on the screen: ``caf\udce9.jpg``.
