@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.autograd import gradcheck
 
-from handful import HandfulError
+from handful import HandfulError, _spans
 from handful import functional as F
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
@@ -364,8 +364,8 @@ def test_without_gradients_the_answer_is_the_same(case, with_distractor):
 def test_many_points_are_streamed(batch, cosine, monkeypatch):
     centroids, unlabelled, queries, references, extra = episode(batch, dtype=torch.float32)
     whole = F.tac(centroids, 1, unlabelled, queries, references, 3, extra, cosine=cosine)
-    for points in (3, 30, 1000):  # a stretch may be a part of an episode, or several episodes
-        monkeypatch.setattr(F, "STRETCH", points * unlabelled.shape[-1])
+    for points in (3, 30, 1000):  # a chunk may be a part of an episode, or several episodes
+        monkeypatch.setattr(_spans, "CHUNK_NUMBERS", points * unlabelled.shape[-1])
         streamed = F.tac(centroids, 1, unlabelled, queries, references, 3, extra, cosine=cosine, keep_steps=False)
         torch.testing.assert_close(streamed.logits, whole.logits)
         torch.testing.assert_close(streamed.centroids, whole.centroids[-1:])

@@ -1,13 +1,58 @@
-"""Thin bases of a few vectors in many dimensions, and what their rank is decided by."""
+"""Linear algebra of a few vectors in many dimensions: thin bases, projections, logits that are linear in a point."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 
+class LinearLogits(NamedTuple):
+    """Logits of points for T targets that are linear in the point z: ``weights @ z - offsets``.
+
+    Attributes:
+        weights: (..., T, D).
+        offsets: (..., T, 1).
+        cosine: whether the logits are divided by the length of the point in M, so that they are cosines.
+        basis: (..., D, N) of the directions that M lacks, needed for that length; None if it lacks none.
+    """
+
+    weights: Tensor
+    offsets: Tensor
+    cosine: bool = False
+    basis: Tensor | None = None
+
+    def __call__(self, points: Tensor) -> Tensor:
+        """The logits of points (..., P, D), targets first: (..., T, P)."""
+        logits = self.weights @ points.mT - self.offsets
+        if not self.cosine:
+            return logits
+        length = torch.linalg.vector_norm(project(points, self.basis), dim=-1).unsqueeze(-2)
+        return logits / torch.where(length > 0, length, torch.ones_like(length))
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> LinearLogits:
+        """The same with ``function`` applied to each tensor."""
+        basis = None if self.basis is None else function(self.basis)
+        return LinearLogits(function(self.weights), function(self.offsets), self.cosine, basis)
+
+
+def project(vectors: Tensor, basis: Tensor | None) -> Tensor:
+    """Project onto M: vectors (..., P, D) minus their part in the span of the basis (..., D, N)."""
+    return vectors if basis is None else vectors - (vectors @ basis) @ basis.mT
+
+
+def unit(vectors: Tensor) -> Tensor:
+    """Vectors of length 1; a zero vector stays zero and has a finite gradient."""
+    length = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    return vectors / torch.where(length > 0, length, torch.ones_like(length))
+
+
 def thin_svd(errors: Tensor) -> tuple[Tensor, Tensor]:
-    """The basis Q (..., D, N) of the rows of E, and W (..., N, N) with Q = E^T W; zero columns for missing directions.
+    """Orthonormal basis Q (..., D, N) of the rows of E (..., N, D), and W (..., N, N) with Q = E^T W.
+
+    Missing directions are zero columns.
 
     float32 goes through the N x N Gram matrix in float64, about 20 times cheaper than an SVD. Squaring halves the
     digits, but float64 has more than twice those of float32. float64 input has no wider type to square in: thin SVD.
