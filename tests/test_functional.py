@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -164,6 +166,22 @@ def test_refine_keeps_a_centroid_that_nothing_belongs_to():
     centroids = torch.randn(2, 3)
     refined = F.refine(centroids, torch.tensor([0, 1]), torch.randn(4, 3), torch.zeros(4, 2))
     torch.testing.assert_close(refined, centroids)
+
+
+def test_refinements_start_at_the_labelled_means_and_always_refine_those():
+    centroids, unlabelled = torch.randn(2, 3), torch.randn(4, 3)
+    seen = []
+
+    def label_softly(means):
+        seen.append(means)
+        return F.soft_labels(unlabelled, means, None)
+
+    steps = list(F.refinements(centroids, 2, unlabelled, 2, label_softly))
+    assert len(steps) == 3 and len(seen) == 2, "the last means are not clustered with again"
+    torch.testing.assert_close(steps[0], centroids)
+    for before, after in itertools.pairwise(steps):
+        soft = torch.softmax(-torch.cdist(unlabelled, before).square(), -1)
+        torch.testing.assert_close(after, (2 * centroids + soft.mT @ unlabelled) / (2 + soft.sum(0).unsqueeze(-1)))
 
 
 def episode(batch=(), ways=5, dim=24, unlabelled=11, queries=7, dtype=torch.float64, seed=0):

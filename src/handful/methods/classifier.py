@@ -60,15 +60,16 @@ class Classifier(Method):
             nn.functional.normalize(part - self.centre, dim=-1)
             for part in (episode.support, episode.query, episode.unlabelled)
         )
-        labelled = support.mean(-2)  # (..., ways, D)
-        means, logits, iterations = labelled, [], iterations if self.iterative else 0
-        for iteration in range(iterations + 1):
-            directions = nn.functional.normalize(means, dim=-1).mT
-            logits.append(self.scale * query @ directions)
-            if iteration < iterations:
-                soft = torch.softmax(self.soft_scale * unlabelled @ directions, dim=-1)
-                means = F.refine(labelled, episode.shots, unlabelled, soft)
-        return torch.stack(logits)
+
+        def cosines(points: Tensor, means: Tensor, scale: float) -> Tensor:
+            return scale * points @ nn.functional.normalize(means, dim=-1).mT
+
+        def label_softly(means: Tensor) -> Tensor:
+            return torch.softmax(cosines(unlabelled, means, self.soft_scale), dim=-1)
+
+        iterations = iterations if self.iterative else 0
+        steps = F.refinements(support.mean(-2), episode.shots, unlabelled, iterations, label_softly)
+        return torch.stack([cosines(query, means, self.scale) for means in steps])
 
 
 class ClassifierSemi(Classifier):

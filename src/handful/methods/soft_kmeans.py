@@ -25,13 +25,11 @@ class SoftKMeans(Method):
     summary = "PN with class means refined by soft k-means over the unlabelled images"
 
     def trajectory(self, episode: Episode, iterations: int) -> Tensor:
-        means, logits = episode.centroids, []
-        for iteration in range(iterations + 1):
-            logits.append(self.scale * F.projected_logits(episode.query, means, basis=None))
-            if iteration < iterations:
-                weights = self.weights(episode.unlabelled, means)
-                means = F.refine(episode.centroids, episode.shots, episode.unlabelled, weights)
-        return torch.stack(logits)
+        unlabelled = episode.unlabelled
+        steps = F.refinements(
+            episode.centroids, episode.shots, unlabelled, iterations, lambda means: self.weights(unlabelled, means)
+        )
+        return torch.stack([self.scale * F.projected_logits(episode.query, means, basis=None) for means in steps])
 
     def weights(self, unlabelled: Tensor, means: Tensor) -> Tensor:
         """How much each unlabelled point counts for each class: (..., U, D), (..., N, D) -> (..., U, N)."""

@@ -58,7 +58,7 @@ class TapNet(Method):
         return self.cluster(episode, iterations if self.iterative else 0, keep_steps=False).logits * self.scale
 
     def cluster(self, episode: Episode, iterations: int, *, keep_steps: bool = True) -> F.TacResult:
-        """Task-Adaptive Clustering of the episode, with soft labels and means for whoever wants to look."""
+        """Cluster the episode by Task-Adaptive Clustering; also returns the soft labels and class means."""
         return F.tac(
             episode.centroids,
             episode.shots,
@@ -108,19 +108,22 @@ class TapNetSoftClustering(TapNet):
         super().__init__(dim, ways, train_iterations=train_iterations, **options)
 
     def cluster(self, episode: Episode, iterations: int, *, keep_steps: bool = True) -> F.TacResult:
-        references = self.class_references(episode.centroids)
-        means, logits, soft, history = episode.centroids, [], [], []
-        for iteration in range(iterations + 1):
-            # Without refinements, tac() is TapNet: M of these means.
-            spaces = F.tac(means, 1, episode.unlabelled, episode.query, references, 0,
-                           grad_through_projection=self.grad_through_projection)  # fmt: skip
-            logits.append(spaces.logits[0])
-            history.append(means)
-            if iteration < iterations:
-                labels = F.soft_labels(episode.unlabelled, means, None, self.soft_scale)
-                soft.append(labels if self.grad_through_soft_labels else labels.detach())
-                means = F.refine(episode.centroids, episode.shots, episode.unlabelled, soft[-1])
-        none = episode.unlabelled.new_zeros((0, *episode.unlabelled.shape[:-1], episode.ways))
+        centroids, unlabelled, soft = episode.centroids, episode.unlabelled, []
+        references = self.class_references(centroids)
+
+        def label_softly(means: Tensor) -> Tensor:
+            labels = F.soft_labels(unlabelled, means, None, self.soft_scale)
+            soft.append(labels if self.grad_through_soft_labels else labels.detach())
+            return soft[-1]
+
+        history = list(F.refinements(centroids, episode.shots, unlabelled, iterations, label_softly))
+        # Without refinements, F.tac is TapNet: it classifies in the M of these means.
+        logits = [
+            F.tac(means, 1, unlabelled, episode.query, references, 0,
+                  grad_through_projection=self.grad_through_projection).logits[0]
+            for means in history
+        ]  # fmt: skip
+        none = unlabelled.new_zeros((0, *unlabelled.shape[:-1], episode.ways))
         return F.TacResult(torch.stack(logits), torch.stack(soft) if soft else none, torch.stack(history))
 
 
