@@ -172,6 +172,17 @@ def test_soft_clustering_differs_from_tac_only_in_the_clustering_space():
     torch.testing.assert_close(model.trajectory(episode, 1)[1], expected)
 
 
+def test_soft_clustering_by_cosines_with_the_class_means_in_the_embedding_space():
+    episode = make_episode(batch=())
+    model = method("tapnet-soft-clustering", cosine_clustering=True, cluster_scale=6.0).eval()
+    means = episode.support.mean(-2)
+    cosines = torch.nn.functional.cosine_similarity(episode.unlabelled.unsqueeze(1), means.unsqueeze(0), dim=-1)
+    soft = torch.softmax(6 * cosines, -1)
+    result = model.cluster(episode, 1)
+    torch.testing.assert_close(result.probabilities[0], soft)
+    torch.testing.assert_close(result.centroids[1], F.refine(means, 2, episode.unlabelled, soft))
+
+
 def test_distractor_pair_shapes_the_clustering_but_not_the_final_space():
     episode = make_episode(batch=())
     model = method("tacdap").eval()

@@ -23,8 +23,8 @@ class TapNet(Method):
             public code. Constant, only queries and references get a gradient; differentiated learns much faster.
         grad_through_soft_labels: whether the soft labels of unlabelled points are differentiated through. Without is
             better early on; TACdap's distractor reference learns through them all the same.
-        cosine_clustering: label the unlabelled points by their cosines with the class means in M, times
-            ``cluster_scale``, instead of by squared distances.
+        cosine_clustering: label the unlabelled points by their cosines with the class means, times ``cluster_scale``,
+            instead of by squared distances; in the space that the method clusters in.
 
     In training, class n of an episode gets reference n: classes come in random order, so any will do. In evaluation
     each class gets the reference that suits it, by an optimal assignment; there may be more references than classes
@@ -112,7 +112,7 @@ class TapNetSoftClustering(TapNet):
         references = self.class_references(centroids)
 
         def label_softly(means: Tensor) -> Tensor:
-            labels = F.soft_labels(unlabelled, means, None, self.soft_scale)
+            labels = F.soft_labels(unlabelled, means, None, self.soft_scale, cosine=self.cosine_clustering)
             soft.append(labels if self.grad_through_soft_labels else labels.detach())
             return soft[-1]
 
