@@ -49,7 +49,9 @@ def test_in_evaluation_an_image_does_not_see_the_others():
     [
         (("conv4", 1, 27), "28 x 28 or more, got 27 x 27"),
         (("conv4", 2, 28), "1 or 3 channels, got 2"),
-        (("conv9", 1, 28), "unknown backbone 'conv9': choose one of conv4"),
+        (("resnet12", 3, 15), "16 x 16 or more, got 15 x 15"),
+        (("resnet12", 4, 28), "1 or 3 channels, got 4"),
+        (("conv9", 1, 28), "unknown backbone 'conv9': choose one of conv4, resnet12"),
     ],
 )
 def test_wrong_input_is_said_in_a_sentence(arguments, sentence):

@@ -23,24 +23,27 @@ from handful.runs.folder import load_run
 
 def test_a_model_s_backbone(blobs):
     images = blobs["test"].images[:20]
-    embedder = load_embedder("conv4:glyphs", device="cpu")
+    embedder = load_embedder("run:glyphs", device="cpu")
     _, learner, _ = load_run(model_folder("tac-glyphs"))
     expected = embed(learner.backbone, images).numpy()
     np.testing.assert_allclose(embedder.embed(images), expected, rtol=1e-4, atol=1e-5)
     assert (embedder.dim, embedder.image_size, embedder.channels) == (64, 28, 1)
-    assert load_embedder("conv4:tac-glyphs").key.split("-")[-1] == embedder.key.split("-")[-1], "the same weights"
+    assert load_embedder("run:tac-glyphs").key.split("-")[-1] == embedder.key.split("-")[-1], "the same weights"
+    older = load_embedder("conv4:glyphs", device="cpu")
+    assert (older.name, older.key) == (embedder.name, embedder.key), "its name from before there were other backbones"
 
 
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
         ("magic", "unknown embedder 'magic'"),
-        ("conv4:", "conv4 needs a run folder or a model"),
+        ("run:", "run: needs a run folder or a model"),
+        ("conv4:", "run: needs a run folder or a model"),
         ("conv4:nothing", "nothing is not a run folder"),
         ("efficientnet-lite0:b", "takes nothing after a colon"),
         ("npy:nothing.npy", "there are no vectors at nothing.npy"),
         ("\0", r"unknown embedder '\\x00'"),
-        ("conv4:\0", r"conv4:\\x00 is not a run folder"),
+        ("conv4:\0", r"run:\\x00 is not a run folder"),
         ("conv4:" + "a" * 5000, "is not a run folder: OSError"),
         ("efficientnet-lite0:\0", r"takes nothing after a colon, got '\\x00'"),
     ],

@@ -187,7 +187,7 @@ def test_the_command(photos, labels, embedder, tmp_path, capsys):
     assert content["images"] == 72 and sum(content["counts"].values()) + content["none"] == 72
     assert content["estimate"]["total"] == 9
     app([*map(str, words), "--json", "--model", "tac-glyphs"], standalone_mode=False)
-    assert json.loads(capsys.readouterr().out)["about"]["embedder"] == "conv4:tac-glyphs"
+    assert json.loads(capsys.readouterr().out)["about"]["embedder"] == "run:tac-glyphs"
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,10 @@ def episode_of_maps(shots=2):
 def test_vectors_become_the_maps_they_were():
     maps = torch.randn(7, 64, 5, 5)
     assert torch.equal(to_maps(maps.flatten(1), map_shape(1600)), maps)
-    assert [map_shape(dim) for dim in (64, 256, 1, 20, 640)] == [(64, 1), (64, 2), (1, 1), (20, 1), (640, 1)]
-    assert map_shape(1600, 16) == (16, 10)
+    assert [map_shape(dim) for dim in (64, 256, 1, 20, 640)] == [
+        (64, 1, 1), (64, 2, 2), (1, 1, 1), (20, 1, 1), (640, 1, 1)
+    ]  # fmt: skip
+    assert map_shape(1600, 16) == (16, 10, 10)
     with pytest.raises(HandfulError, match="vectors of length 1600 are no square maps of 3 channels: set channels="):
         map_shape(1600, 3)
 
@@ -39,7 +41,7 @@ def test_scores_are_those_of_maps_upon_each_other_pair_by_pair(training):
     model = build_method("relation", 180, WAYS, channels=20).double().train(training)
     classes = episode.support.sum(-2)[:, None].expand(3, 10, WAYS, 180)
     queries = episode.query[:, :, None].expand(3, 10, WAYS, 180)
-    pairs = torch.cat([to_maps(part, (20, 3)) for part in (classes, queries)], dim=1)
+    pairs = torch.cat([to_maps(part, (20, 3, 3)) for part in (classes, queries)], dim=1)
     expected = model.head(model.blocks(model.first(pairs))).reshape(3, 10, WAYS)
     torch.testing.assert_close(model(episode), expected)
 

@@ -27,7 +27,7 @@ MOST_BROKEN = 10  # images that could not be read that are named on the screen
 EmbedderName = Annotated[
     str,
     typer.Option(
-        help="efficientnet-lite0 (photographs), conv4:MODEL, npy:FILE, timm:NAME, onnx:FILE or module:callable."
+        help="efficientnet-lite0 (photographs), run:MODEL, npy:FILE, timm:NAME, onnx:FILE or module:callable."
     ),
 ]
 
@@ -41,7 +41,7 @@ def label(
     ] = None,
     embedder: EmbedderName = "efficientnet-lite0",
     model: Annotated[
-        str | None, typer.Option(help="A run folder or a name of 'handful models': short for --embedder conv4:MODEL.")
+        str | None, typer.Option(help="A run folder or a name of 'handful models': short for --embedder run:MODEL.")
     ] = None,
     head: Annotated[str, typer.Option(help="auto, none, a name or a file of 'handful head train'.")] = "auto",
     distractors: Annotated[
@@ -79,7 +79,7 @@ def label(
         found = label_images(
             images, labels, out, report=report, label_studio=label_studio, folders=export_folders,
             command=shlex.join(["handful", *sys.argv[1:]]), bar=bar,
-            embedder=embedder if model is None else f"conv4:{model}",
+            embedder=embedder if model is None else f"run:{model}",
             head=None if head == "none" else head, distractors=distractors, none_threshold=none_threshold,
             none_label=none_label, iterations=iterations, suggestions=suggestions, device=device,
         )  # fmt: skip
@@ -146,7 +146,7 @@ def head_train(
 ) -> None:
     """Learn a head for an embedder on the training classes of a data set; the validation classes choose.
 
-    Example: `handful head train --embedder conv4:runs/photos --data photos.zip --out photos.safetensors`
+    Example: `handful head train --embedder run:runs/photos --data photos.zip --out photos.safetensors`
     """
     from ..estimator.head import SUFFIX, is_head
     from ..estimator.head_data import head_for

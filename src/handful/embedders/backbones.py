@@ -1,8 +1,14 @@
-"""The registry of embedders: a backbone maps images to vectors and says how long they are (``dim``)."""
+"""The registry of backbones: networks that ``handful train`` trains, each of which maps images to vectors.
+
+A backbone is built with ``channels``, ``image_size`` and its own options, and has ``dim``, the length of a vector, and
+``feature_shape``, the (channels, height, width) of the feature maps that the vector flattens; (dim, 1, 1) if it ends in
+an average over each map.
+"""
 
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -13,21 +19,47 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from ..errors import HandfulError
 from .conv4 import Conv4
+from .resnet12 import ResNet12
 
 BACKBONES: dict[str, Callable[..., nn.Module]] = {
     "conv4": Conv4,
+    "resnet12": ResNet12,
 }
 
 
-def build_backbone(name: str, channels: int, image_size: int, **options: Any) -> nn.Module:
-    """Build an embedder by name; it has ``dim`` and maps (n, channels, size, size) to (n, dim)."""
+def backbone_class(name: str) -> Callable[..., nn.Module]:
+    """The class behind a name, or an error that lists the names there are."""
     if name not in BACKBONES:
         raise HandfulError(f"unknown backbone '{name}': choose one of {', '.join(BACKBONES)}")
-    return BACKBONES[name](channels=channels, image_size=image_size, **options)
+    return BACKBONES[name]
+
+
+def backbone_options(name: str) -> dict[str, Any]:
+    """The options of a backbone and their defaults.
+
+    Example:
+        >>> backbone_options("resnet12")
+        {'width': 64, 'dropout': 0.0}
+    """
+    parameters = inspect.signature(backbone_class(name)).parameters.values()
+    return {p.name: p.default for p in parameters if p.name not in ("channels", "image_size")}
+
+
+def build_backbone(name: str, channels: int, image_size: int, **options: Any) -> nn.Module:
+    """Build a backbone by name; it maps (n, channels, size, size) to (n, dim)."""
+    known = backbone_options(name)
+    if unknown := sorted(set(options) - set(known)):
+        raise HandfulError(f"the backbone '{name}' has no option '{unknown[0]}': choose from {', '.join(known)}")
+    return backbone_class(name)(channels=channels, image_size=image_size, **options)
+
+
+def feature_shape(backbone: nn.Module) -> tuple[int, int, int] | None:
+    """The (channels, height, width) of a backbone's feature maps; None if it does not say."""
+    return getattr(backbone, "feature_shape", None)
 
 
 def for_inference(backbone: nn.Module) -> nn.Module:
-    """A copy for evaluation in which each convolution has swallowed the batch norm behind it: one pass less per layer.
+    """A copy for evaluation with each batch norm folded into the convolution before it: one pass less per layer.
 
     In evaluation a batch norm is a scale and a shift of each channel, and so can be part of the weights.
     """
@@ -50,4 +82,13 @@ def to_input(images: Tensor) -> Tensor:
     return images.permute(0, 3, 1, 2).to(torch.get_default_dtype()).div_(127.5).sub_(1.0)
 
 
-__all__ = ["BACKBONES", "Conv4", "build_backbone", "for_inference", "to_input"]
+__all__ = [
+    "BACKBONES",
+    "Conv4",
+    "ResNet12",
+    "backbone_options",
+    "build_backbone",
+    "feature_shape",
+    "for_inference",
+    "to_input",
+]

@@ -21,6 +21,7 @@ class Conv4(nn.Module):
 
     Attributes:
         dim: length of a vector: ``width`` for 28 x 28 images, 1600 for 84 x 84.
+        feature_shape: (channels, height, width) of the feature maps that the vector flattens: (64, 5, 5) for 84 x 84.
     """
 
     def __init__(self, channels: int, image_size: int, width: int = 64, average_pool: bool = False) -> None:
@@ -33,6 +34,7 @@ class Conv4(nn.Module):
             raise HandfulError(f"conv4 takes images of {least} x {least} or more, got {image_size} x {image_size}")
         blocks = [_block(channels if index == 0 else width, width) for index in range(4)]
         self.blocks = nn.Sequential(*blocks, *([nn.AvgPool2d(2)] if average_pool else []))
+        self.feature_shape = (width, side, side)
         self.dim = width * side * side
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 

@@ -1,4 +1,4 @@
-"""Embedders that are ours to compute: CONV4 backbones of runs, and EfficientNet-Lite0 with its public weights."""
+"""Embedders that run a network of this package: backbones of runs, and EfficientNet-Lite0 with its public weights."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from .efficientnet_lite import EfficientNetLite0, from_public_names
 from .shipped import model_folder, models
 from .trained import load_backbone
 
+RUN_KINDS = ("run", "conv4")  # the second is the name from before there were other backbones
 PHOTO_SIZE = 224  # measured, with the normalisation below: see docs/estimator.md
 
 
@@ -48,23 +49,34 @@ class Network:
         return vectors.float().cpu().numpy()
 
 
-def conv4(model: str, device: str) -> Network:
-    """``conv4:NAME``: a run folder, or a model that comes with handful."""
-    network, size, channels = load_backbone(model_of(model))
-    return Network(f"conv4:{model}", network, size, channels, to_input, device)
+def trained_backbone(model: str, device: str) -> Network:
+    """``run:NAME``: the backbone of a run folder, or of a model that comes with handful."""
+    network, size, channels = load_backbone(_model_of(model))
+    return Network(f"run:{model}", network, size, channels, to_input, device)
 
 
-def model_of(name: str) -> Path:
+def run_of(embedder: str) -> Path | None:
+    """The folder of the run behind ``run:NAME`` or ``conv4:NAME``; None if the embedder is not a run's.
+
+    Example:
+        >>> run_of("run:glyphs").name, run_of("conv4:tac-glyphs").name, run_of("efficientnet-lite0")
+        ('tac-glyphs', 'tac-glyphs', None)
+    """
+    kind, _, model = embedder.partition(":")
+    return _model_of(model) if kind in RUN_KINDS else None
+
+
+def _model_of(name: str) -> Path:
     """The folder of a run, or of a model that comes with handful, where ``tac-`` may be left out."""
     if not name:
-        raise HandfulError("conv4 needs a run folder or a model: conv4:omniglot")
+        raise HandfulError("run: needs a run folder or a model behind the colon, as in run:omniglot")
     shipped = f"tac-{name}"
     try:
         Path(name).stat()
     except (FileNotFoundError, NotADirectoryError):
         return model_folder(shipped if shipped in models() else name)
     except (OSError, ValueError) as error:  # a name that no folder can have, or one that may not be looked at
-        raise HandfulError(f"conv4:{printable(name)} is not a run folder: {reason(error)}") from error
+        raise HandfulError(f"run:{printable(name)} is not a run folder: {reason(error)}") from error
     return Path(name)
 
 

@@ -13,7 +13,7 @@ from ..datasets import dataset_spec
 from ..datasets.base import Bar, Item, find_source, no_bar
 from ..embedders import Precomputed, embed_images, load_embedder
 from ..embedders.base import Embedder
-from ..embedders.networks import model_of
+from ..embedders.networks import run_of
 from ..embedders.trained import learned_references
 from ..errors import HandfulError
 from .head import Head
@@ -33,8 +33,8 @@ def head_for(
     x, y = vectors_of(loaded, dataset, "train", data, options, bar)
     validation = vectors_of(loaded, dataset, "val", data, options, bar)
     references = None
-    if embedder.startswith("conv4:"):
-        learned = learned_references(model_of(embedder.removeprefix("conv4:")))
+    if (run := run_of(embedder)) is not None:
+        learned = learned_references(run)
         references = None if learned is None else learned.numpy()
     head = train_head(x, y, validation=validation, name=embedder, references=references, bar=bar, **settings)
     head.facts.update({"embedder": embedder, "dataset": dataset})

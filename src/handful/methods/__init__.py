@@ -68,17 +68,19 @@ def build_method(name: str, dim: int, ways: int, **options: Any) -> Method:
         name: one of :func:`methods`.
         dim: length of an embedding.
         ways: classes of a training episode.
-        options: as :func:`method_options` lists them.
+        options: as :func:`method_options` lists them; also ``feature_shape``, that of the backbone, which only matters
+            to methods that read feature maps.
 
     Example:
         >>> build_method("tac", dim=64, ways=20, iterations=3).iterations
         3
     """
-    known = method_options(name)
+    cls, known = method_class(name), method_options(name)
+    shape = options.pop("feature_shape", None)
     unknown = sorted(set(options) - set(known))
     if unknown:
         raise HandfulError(f"the method '{name}' has no option '{unknown[0]}': choose from {', '.join(sorted(known))}")
-    return method_class(name)(dim, ways, **options)
+    return cls(dim, ways, *([shape] if cls.reads_maps else []), **options)
 
 
 class _Package(ModuleType):

@@ -31,6 +31,8 @@ class Method(nn.Module):
         summary: one line for ``handful methods``.
         iterative: whether it refines with unlabelled images at all.
         in_order: whether a training episode must hold all training classes, each at its own place, as for a classifier.
+        reads_maps: whether it reads vectors as feature maps; the backbone's ``feature_shape`` is then its third
+            argument.
         turns: the parts of a training step, each with an optimiser of its own; see :meth:`loss`.
     """
 
@@ -38,6 +40,7 @@ class Method(nn.Module):
     summary: ClassVar[str]
     iterative: ClassVar[bool] = True
     in_order: ClassVar[bool] = False
+    reads_maps: ClassVar[bool] = False
     turns: ClassVar[tuple[str, ...]] = ("learner",)
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Vectors as the feature maps they were: what methods with convolutions of their own share."""
+"""Vectors read as feature maps: what is common to the methods that have convolutions of their own."""
 
 from __future__ import annotations
 
@@ -11,35 +11,46 @@ from ..errors import HandfulError
 CONV4_WIDTH = 64
 
 
-def map_shape(dim: int, channels: int = 0) -> tuple[int, int]:
-    """Channels and side of the square map behind a vector of length ``dim``.
+Shape = tuple[int, int, int]  # channels, height, width
+
+
+def map_shape(dim: int, channels: int = 0, feature_shape: Shape | None = None) -> Shape:
+    """Channels, height and width of the feature map that a vector of length ``dim`` flattens.
 
     Args:
         dim: length of a vector.
-        channels: 0 for CONV4's 64 where that makes a square, and else ``dim``: the vector is a map of 1 x 1.
+        channels: if above 0, of a square map, whatever ``feature_shape`` says.
+        feature_shape: as the backbone gives it; without it, 64 channels (CONV4) where that makes a square map, and else
+            ``dim`` channels of 1 x 1.
 
     Raises:
-        HandfulError: if so many channels do not make a square map.
+        HandfulError: if the shape is not that of ``dim`` numbers.
 
     Example:
-        >>> map_shape(1600), map_shape(20), map_shape(180, channels=20)
-        ((64, 5), (20, 1), (20, 3))
+        >>> map_shape(1600), map_shape(20), map_shape(180, channels=20), map_shape(256, feature_shape=(256, 1, 1))
+        ((64, 5, 5), (20, 1, 1), (20, 3, 3), (256, 1, 1))
     """
+    if feature_shape is not None and not channels:
+        if len(feature_shape) != 3 or min(feature_shape) < 1 or math.prod(feature_shape) != dim:
+            raise HandfulError(
+                f"this method needs feature maps, but the backbone's feature_shape {tuple(feature_shape)} is not the "
+                f"(channels, height, width) of a vector of length {dim}: use another backbone or method"
+            )
+        return feature_shape
     for count in [channels] if channels else [CONV4_WIDTH, dim]:
         side = math.isqrt(max(dim // count, 0)) if count > 0 else 0
         if side > 0 and count * side * side == dim:
-            return count, side
+            return count, side, side
     raise HandfulError(f"vectors of length {dim} are no square maps of {channels} channels: set channels={dim} or 0")
 
 
-def to_maps(vectors: Tensor, shape: tuple[int, int]) -> Tensor:
-    """(..., dim) -> (n, channels, side, side) for the ``shape`` of :func:`map_shape`; CONV4 flattens by channel."""
-    channels, side = shape
-    return vectors.reshape(-1, channels, side, side)
+def to_maps(vectors: Tensor, shape: Shape) -> Tensor:
+    """(..., dim) -> (n, channels, height, width) with a ``shape`` of :func:`map_shape`; channels come first."""
+    return vectors.reshape(-1, *shape)
 
 
 def finish(outputs: int) -> nn.Sequential:
-    """What follows a convolution: batch norm, 2 x 2 pooling and ReLU; a side of s becomes :func:`pooled` (s).
+    """What follows a convolution: batch norm, 2 x 2 pooling and ReLU; a side of s becomes (s + 1) // 2.
 
     Pooling rounds up, so that a map of 1 x 1 stays one and nothing at the border of a 5 x 5 map is lost.
     """
@@ -51,5 +62,7 @@ def convolution(inputs: int, outputs: int) -> nn.Conv2d:
     return nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
 
 
-def pooled(side: int) -> int:
-    return (side + 1) // 2
+def pooled_twice(shape: Shape) -> int:
+    """Pixels of a map after two blocks that end in :func:`finish`."""
+    _, height, width = shape
+    return ((height + 3) // 4) * ((width + 3) // 4)

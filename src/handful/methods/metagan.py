@@ -18,6 +18,7 @@ from torch.nn.functional import cross_entropy, mse_loss, softplus
 
 from ..episode import Episode
 from ..errors import HandfulError
+from .feature_maps import Shape
 from .relation import RelationModule
 
 HIDDEN = 128  # units of the generator's two hidden layers
@@ -66,13 +67,14 @@ class MetaGan(RelationModule):
         self,
         dim: int,
         ways: int,
+        feature_shape: Shape | None = None,
         *,
         adversarial: float = 0.1,
         noise: int = 64,
         feature_matching: float = 1.0,
         **options: Any,
     ) -> None:
-        super().__init__(dim, ways, **options)
+        super().__init__(dim, ways, feature_shape, **options)
         if noise < 1:
             raise HandfulError(f"noise must be at least 1, got {noise}")
         for name, value in {"adversarial": adversarial, "feature_matching": feature_matching}.items():

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ..episode import Episode
 from .base import Method
-from .feature_maps import convolution, finish, map_shape, pooled, to_maps
+from .feature_maps import Shape, convolution, finish, map_shape, pooled_twice, to_maps
 
 WIDTH, HIDDEN = 64, 8  # filters of the relation module and units of its first linear layer, as in the paper
 
@@ -21,18 +21,21 @@ class RelationModule(Method):
     and 1). A class is the sum of its support's maps. Logits are the scores; ``scale`` multiplies them.
 
     Args:
-        channels: of the feature maps behind the vectors; see :func:`handful.methods.feature_maps.map_shape`.
+        feature_shape: of the backbone's feature maps; see :func:`handful.methods.feature_maps.map_shape`.
+        channels: of the feature maps, instead of the backbone's; 0 for those.
     """
 
     iterative = False
+    reads_maps = True
 
-    def __init__(self, dim: int, ways: int, *, channels: int = 0, **options: Any) -> None:
+    def __init__(
+        self, dim: int, ways: int, feature_shape: Shape | None = None, *, channels: int = 0, **options: Any
+    ) -> None:
         super().__init__(dim, ways, **options)
-        self.map_shape = map_shape(dim, channels)
-        channels, side = self.map_shape
-        self.first = convolution(2 * channels, WIDTH)
+        self.map_shape = map_shape(dim, channels, feature_shape)
+        self.first = convolution(2 * self.map_shape[0], WIDTH)
         self.blocks = nn.Sequential(finish(WIDTH), convolution(WIDTH, WIDTH), finish(WIDTH), nn.Flatten())
-        inputs = WIDTH * pooled(pooled(side)) ** 2
+        inputs = WIDTH * pooled_twice(self.map_shape)
         self.head = nn.Sequential(nn.Linear(inputs, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 1))
 
     def trajectory(self, episode: Episode, iterations: int) -> Tensor:
@@ -46,8 +49,8 @@ class RelationModule(Method):
         of_class, of_point = self.first.weight.chunk(2, dim=1)
         classes = nn.functional.conv2d(to_maps(support.sum(-2), self.map_shape), of_class, padding=1)
         others = nn.functional.conv2d(to_maps(points, self.map_shape), of_point, padding=1)
-        classes = classes.reshape(-1, 1, ways, *classes.shape[1:])  # (episodes, 1, N, 64, side, side)
-        others = others.reshape(-1, count, 1, *others.shape[1:])  # (episodes, P, 1, 64, side, side)
+        classes = classes.reshape(-1, 1, ways, *classes.shape[1:])  # (episodes, 1, N, 64, height, width)
+        others = others.reshape(-1, count, 1, *others.shape[1:])  # (episodes, P, 1, 64, height, width)
         # In training, batch norm is over all pairs. In evaluation its statistics are fixed, so each pair is for itself;
         # then the pairs of one episode at a time fit the processor's cache.
         parts = zip(*(maps.chunk(1 if self.training else len(maps)) for maps in (classes, others)), strict=True)
@@ -71,8 +74,10 @@ class RelationNetwork(RelationModule):
     title = "RN"
     summary = "Relation Network: a learned comparison of feature maps, labelled images only"
 
-    def __init__(self, dim: int, ways: int, *, squared_error: bool = False, **options: Any) -> None:
-        super().__init__(dim, ways, **options)
+    def __init__(
+        self, dim: int, ways: int, feature_shape: Shape | None = None, *, squared_error: bool = False, **options: Any
+    ) -> None:
+        super().__init__(dim, ways, feature_shape, **options)
         self.squared_error = squared_error
         if not squared_error:  # a shift of all scores cancels in the softmax
             self.head[-1].register_parameter("bias", None)

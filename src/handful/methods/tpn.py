@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ..episode import Episode
 from ..errors import HandfulError
 from .base import Method, with_and_without
-from .feature_maps import convolution, finish, map_shape, pooled, to_maps
+from .feature_maps import Shape, convolution, finish, map_shape, pooled_twice, to_maps
 from .graph import gaussian_weights, propagate, propagate_each
 
 
@@ -29,16 +29,19 @@ class LabelPropagation(Method):
         neighbours: k, the edges that each node keeps, the one to itself included.
         transductive: classify all queries in one graph, where they help each other. That is another protocol, so the
             title says it.
-        channels: of the feature maps behind the vectors; see :func:`handful.methods.feature_maps.map_shape`.
+        feature_shape: of the backbone's feature maps; see :func:`handful.methods.feature_maps.map_shape`.
+        channels: of the feature maps, instead of the backbone's; 0 for those.
     """
 
     title = "TPN"
     summary = "Transductive Propagation Network: labels spread over a graph of labelled and unlabelled images"
+    reads_maps = True
 
     def __init__(
         self,
         dim: int,
         ways: int,
+        feature_shape: Shape | None = None,
         *,
         alpha: float = 0.99,
         neighbours: int = 20,
@@ -54,12 +57,11 @@ class LabelPropagation(Method):
         self.alpha, self.neighbours, self.transductive = alpha, neighbours, transductive
         if transductive:
             self.title = "TPN (transductive)"
-        self.map_shape = map_shape(dim, channels)
-        channels, side = self.map_shape
+        self.map_shape = map_shape(dim, channels, feature_shape)
         self.log_sigma = nn.Sequential(
-            *(convolution(channels, 64), finish(64)),
+            *(convolution(self.map_shape[0], 64), finish(64)),
             *(convolution(64, 1), finish(1)),
-            *(nn.Flatten(), nn.Linear(pooled(pooled(side)) ** 2, 8), nn.ReLU(), nn.Linear(8, 1)),
+            *(nn.Flatten(), nn.Linear(pooled_twice(self.map_shape), 8), nn.ReLU(), nn.Linear(8, 1)),
         )
 
     def trajectory(self, episode: Episode, iterations: int) -> Tensor:

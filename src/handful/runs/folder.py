@@ -15,6 +15,7 @@ from typing import Any
 from ..checkpoint import checksum, load_checkpoint
 from ..datasets import ImageSet, dataset_spec, load_dataset
 from ..datasets.base import Bar, no_bar
+from ..embedders.backbones import feature_shape
 from ..errors import HandfulError
 from ..io import read_object
 from ..methods import build_method, method_options
@@ -39,7 +40,8 @@ def load_run(folder: Path, method: str | None = None) -> tuple[RunConfig, Learne
     learner = build_learner(config)
     if method is not None and method != config.method:
         shared = {name: value for name, value in config.options.items() if name in method_options(method)}
-        other = build_method(method, learner.method.dim, config.train.ways, **shared)
+        shape = feature_shape(learner.backbone)
+        other = build_method(method, learner.method.dim, config.train.ways, feature_shape=shape, **shared)
         ours, theirs = ({k: v.shape for k, v in m.state_dict().items()} for m in (learner.method, other))
         if ours != theirs:
             raise HandfulError(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..checkpoint import checksum, load_checkpoint, load_weights
-from ..embedders.backbones import build_backbone, to_input
+from ..embedders.backbones import build_backbone, feature_shape, to_input
 from ..episode import Episode
 from ..errors import HandfulError
 from ..methods import Method, build_method
@@ -75,7 +75,8 @@ def build_learner(config: RunConfig) -> Learner:
 def _assemble(config: RunConfig) -> Learner:
     backbone = build_backbone(config.backbone, config.channels, config.image_size, **config.backbone_options)
     dim: int = backbone.dim  # type: ignore[assignment]
-    method = build_method(config.method, dim, config.train.ways, **config.options)
+    shape = feature_shape(backbone)
+    method = build_method(config.method, dim, config.train.ways, feature_shape=shape, **config.options)
     return Learner(backbone, method, config.precision, config.augment)
 
 

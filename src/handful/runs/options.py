@@ -32,7 +32,7 @@ class RunOptions:
     augment: Annotated[bool, Help("Move and mirror training images at random: for photographs, not for letters.")] = (
         False
     )
-    backbone: Annotated[str, Help("The network that embeds images.")] = "conv4"
+    backbone: Annotated[str, Help("Network that maps images to vectors: conv4 or resnet12.")] = "conv4"
     validate_every: Annotated[int, Help("Episodes between validations.", 1, 10**9)] = 500
     validation_episodes: Annotated[int, Help("Episodes of a validation.", 1, 10**6)] = 200
 
