@@ -16,6 +16,8 @@ from album import truth, write_labels
 import handful
 from handful import HandfulError
 from handful.cli import app, main
+from handful.embedders.shipped import model_folder
+from handful.estimator.head import head_of, load_head
 from handful.labelling import find_labels, label_images
 from handful.labelling.label import _two_best
 
@@ -188,6 +190,32 @@ def test_the_command(photos, labels, embedder, tmp_path, capsys):
     assert content["estimate"]["total"] == 9
     app([*map(str, words), "--json", "--model", "tac-glyphs"], standalone_mode=False)
     assert json.loads(capsys.readouterr().out)["about"]["embedder"] == "run:tac-glyphs"
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        ["--model", "tac-tiny-imagenet"],
+        ["--model", "tiny-imagenet"],
+        ["--model", str(model_folder("tac-tiny-imagenet"))],
+        ["--embedder", "run:tiny-imagenet"],
+        ["--embedder", "conv4:tiny-imagenet"],
+        ["--embedder", "conv4:tac-tiny-imagenet"],
+    ],
+)
+def test_the_head_of_a_model_is_found_however_the_model_is_named(photos, labels, tmp_path, capsys, model):
+    words = ["label", str(photos), "--labels", str(labels), "--out", str(tmp_path / "out"), "--no-report", "--json"]
+    app([*words, *model], standalone_mode=False)
+    assert json.loads(capsys.readouterr().out)["about"]["head"] == "conv4:tiny-imagenet"
+
+
+def test_a_folder_with_the_name_of_a_model_does_not_get_its_head(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert head_of("run:tiny-imagenet") is not None
+    assert load_head("run:tac-tiny-imagenet").name == "conv4:tiny-imagenet"
+    (tmp_path / "tiny-imagenet").mkdir()
+    assert head_of("run:tiny-imagenet") is None
+    assert head_of("conv4:tiny-imagenet") is None
 
 
 @pytest.mark.parametrize(

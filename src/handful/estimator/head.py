@@ -20,6 +20,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from .. import functional as F
+from ..embedders.networks import run_of
+from ..embedders.shipped import is_shipped
 from ..errors import HandfulError
 from ..io import write_atomic
 from ..methods.tapnet import assign_references
@@ -98,7 +100,8 @@ def heads() -> list[str]:
 def head_of(embedder: str, head: str | Path | Head | None = "auto") -> Head | None:
     """The head to use with an embedder: ``"auto"`` is the one that comes with handful for it, if there is one."""
     if head == "auto":
-        head = embedder if embedder in heads() else None
+        name = _head_name(embedder)
+        head = _shipped(name) if name in heads() else None
     return None if head is None else load_head(head)
 
 
@@ -112,9 +115,10 @@ def load_head(head: str | Path | Head) -> Head:
         raise HandfulError(f"a head must be a name, a path or a handful.Head, got {type(head).__name__}")
     path = Path(head)
     if not _is_file(path):
-        if str(head) not in heads():
+        name = str(head) if str(head) in heads() else _head_name(str(head))
+        if name not in heads():
             raise HandfulError(f"there is no head '{head}': give a file of 'handful head train', or one of {heads()}")
-        path = _HERE / f"{str(head).replace(':', '--')}{SUFFIX}"
+        path = _shipped(name)
     try:
         with safe_open(path, framework="numpy") as file:
             about = json.loads((file.metadata() or {})[_KEY])
@@ -128,6 +132,24 @@ def load_head(head: str | Path | Head) -> Head:
     if fault := _fault(found):
         raise HandfulError(f"{path} is a damaged head: {fault}")
     return found
+
+
+def _head_name(embedder: str) -> str:
+    """The name of the head for an embedder, if there is one: the same however the model behind it is named.
+
+    A folder of the user's own that has the name of a model is another model, and has no head.
+    """
+    try:
+        run = run_of(embedder)
+    except HandfulError:  # no run of this name
+        return embedder
+    if run is None:
+        return embedder
+    return f"conv4:{run.resolve().name.removeprefix('tac-')}" if is_shipped(run) else ""
+
+
+def _shipped(name: str) -> Path:
+    return _HERE / f"{name.replace(':', '--')}{SUFFIX}"
 
 
 def is_head(path: Path) -> bool:
