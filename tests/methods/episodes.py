@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from handful import Episode, build_method
+from handful.methods import method_options
 
 DIM, WAYS = 20, 5
 
@@ -27,6 +28,11 @@ def make_episode(batch=(3,), ways=WAYS, shots=2, unlabelled=8, queries=10, sprea
 
     support = centres[..., None, :] + spread * normal(*batch, ways, shots, DIM)
     return Episode(support, around(query_labels), around(labels), query_labels, labels)
+
+
+def refined(name, iterations):
+    """Options for so many refinements; none for a method that has none."""
+    return {"iterations": iterations} if "iterations" in method_options(name) else {}
 
 
 def method(name, ways=WAYS, **options):

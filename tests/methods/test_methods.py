@@ -7,13 +7,14 @@ from dataclasses import replace
 
 import pytest
 import torch
-from episodes import DIM, WAYS, make_episode, method
+from episodes import DIM, WAYS, make_episode, method, refined
 from torch.autograd import gradcheck
 
 import handful
 from handful import Episode, HandfulError, build_method
 from handful import functional as F
-from handful.methods import METHODS, Method, method_options
+from handful.methods import METHODS, Method, method_options, used_options
+from handful.methods.base import REFINEMENT
 from handful.methods.tapnet import assign_references
 
 PROJECTING = [name for name in METHODS if name.startswith("ta")]
@@ -56,7 +57,7 @@ def test_batches_are_independent_episodes(name):
 @pytest.mark.parametrize("references", [WAYS, 9])
 @pytest.mark.parametrize("name", METHODS)
 def test_permuting_classes_queries_and_unlabelled_points_permutes_the_answer(name, references):
-    episode, model = make_episode(), method(name, ways=references, iterations=2).eval()
+    episode, model = make_episode(), method(name, ways=references, **refined(name, 2)).eval()
     generator = torch.Generator().manual_seed(1)
     classes, rows, points = (torch.randperm(n, generator=generator) for n in (WAYS, 10, 8))
     permuted = replace(
@@ -77,7 +78,7 @@ def test_a_query_does_not_see_the_others(name):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_trajectory_starts_without_unlabelled_points_and_ends_at_the_answer(name):
-    episode, model = make_episode(), method(name, iterations=3).eval()
+    episode, model = make_episode(), method(name, **refined(name, 3)).eval()
     steps = model.trajectory(episode, 3)
     assert len(steps) == (4 if model.iterative else 1)
     torch.testing.assert_close(steps[-1], model(episode))
@@ -88,7 +89,7 @@ def test_trajectory_starts_without_unlabelled_points_and_ends_at_the_answer(name
 
 @pytest.mark.parametrize("name", METHODS)
 def test_float32_agrees_with_float64(name):
-    episode, model = make_episode(), method(name, iterations=2).eval()
+    episode, model = make_episode(), method(name, **refined(name, 2)).eval()
     wide = torch.softmax(model(episode), -1)
     single = Episode(**{field: v.float() if v.is_floating_point() else v for field, v in vars(episode).items()})
     torch.testing.assert_close(torch.softmax(model.float()(single), -1).double(), wide, atol=1e-4, rtol=1e-3)
@@ -239,6 +240,40 @@ def test_options():
         build_method("protonet", 4, 5)
     with pytest.raises(HandfulError, match="scale must be a number above 0"):
         build_method("pn", 4, 5, scale=0.0)
+
+
+@pytest.mark.parametrize("option", ["scale", *REFINEMENT])
+@pytest.mark.parametrize("name", METHODS)
+def test_every_shared_option_has_an_effect_or_is_refused(name, option):
+    episode, other = (
+        make_episode(),
+        {"scale": 0.7, "cluster_scale": 0.3, "train_iterations": 4, "iterations": 4}[option],
+    )
+    if option not in method_options(name):
+        with pytest.raises(HandfulError, match=f"'{name}' makes no use of the option '{option}': leave it out"):
+            method(name, **{option: other})
+        return
+
+    def answers(**options):
+        model = method(name, **options)
+        torch.manual_seed(1)
+        loss = model.train().loss(episode)
+        shown = torch.tensor([model.trains_on_unlabelled])
+        return [loss, shown, model.eval()(episode)]
+
+    values = [0, 4] if option.endswith("iterations") else [1.0, other]
+    first, second = (answers(**{option: value}) for value in values)
+    assert not all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_a_method_does_not_use_may_have_its_default(name):
+    """Settings that were written when it was accepted still describe the method."""
+    defaults = {"cluster_scale": 1.0, "iterations": 1}
+    unused = {option: value for option, value in defaults.items() if option not in method_options(name)}
+    ours, theirs = (method(name, **options).eval()(make_episode()) for options in ({}, unused))
+    assert torch.equal(ours, theirs)
+    assert used_options(name, {"scale": 2.0, **dict.fromkeys(unused, 7)}) == {"scale": 2.0}
 
 
 def test_unlabelled_points_help_where_one_shot_is_noisy():

@@ -303,6 +303,17 @@ def test_a_run_without_weights_says_what_to_do(run):
         load_run(run)
 
 
+def test_settings_with_options_that_a_method_no_longer_accepts(config, tmp_path):
+    """They never had an effect: such a run loads, and resumes, as if they were not there."""
+    settings = replace(config, method="pn")
+    older = {**settings.to_json(), "options": {"iterations": 3, "train_iterations": 2, "cluster_scale": 0.5}}
+    (tmp_path / "config.json").write_text(json.dumps(older))
+    assert read_config(tmp_path) == settings
+    build_learner(read_config(tmp_path))
+    with pytest.raises(HandfulError, match="the method 'pn' makes no use of the option 'iterations'"):
+        build_learner(replace(settings, options={"iterations": 3}))
+
+
 # --- classes
 
 

@@ -51,9 +51,20 @@ def method_class(name: str) -> type[Method]:
 
 
 def method_options(name: str) -> dict[str, Any]:
-    """The options of a method and their defaults, the nearest class's default first."""
+    """The options that a method uses and their defaults."""
+    cls = method_class(name)
+    return {option: default for option, default in _parameters(cls).items() if option not in cls.unused}
+
+
+def used_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Options without those that have no effect on the method, for settings from when they were accepted."""
+    return {option: value for option, value in options.items() if option not in method_class(name).unused}
+
+
+def _parameters(method: type[Method]) -> dict[str, Any]:
+    """Keyword-only arguments of a class and of those it derives from, with the nearest class's default."""
     options: dict[str, Any] = {}
-    for cls in method_class(name).__mro__:
+    for cls in method.__mro__:
         if issubclass(cls, Method) and "__init__" in vars(cls):
             for parameter in inspect.signature(cls.__init__).parameters.values():
                 if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
@@ -77,8 +88,10 @@ def build_method(name: str, dim: int, ways: int, **options: Any) -> Method:
     """
     cls, known = method_class(name), method_options(name)
     shape = options.pop("feature_shape", None)
-    unknown = sorted(set(options) - set(known))
-    if unknown:
+    for option in sorted(set(options) & set(cls.unused)):
+        if options.pop(option) != _parameters(cls)[option]:  # settings may spell out a default
+            raise HandfulError(f"the method '{name}' makes no use of the option '{option}': leave it out")
+    if unknown := sorted(set(options) - set(known)):
         raise HandfulError(f"the method '{name}' has no option '{unknown[0]}': choose from {', '.join(sorted(known))}")
     return cls(dim, ways, *([shape] if cls.reads_maps else []), **options)
 
@@ -92,4 +105,4 @@ class _Package(ModuleType):
 
 sys.modules[__name__].__class__ = _Package
 
-__all__ = ["METHODS", "Method", "build_method", "method_class", "method_options", "methods"]
+__all__ = ["METHODS", "Method", "build_method", "method_class", "method_options", "methods", "used_options"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -12,9 +12,11 @@ from torch import Tensor, nn
 from ..episode import Episode
 from ..errors import HandfulError
 
+REFINEMENT = ("cluster_scale", "train_iterations", "iterations")  # options of methods that refine
+
 
 class Method(nn.Module):
-    """A few-shot classifier on embeddings, with whatever it learns beside the backbone.
+    """A few-shot classifier on embeddings, with the parameters that it learns in addition to the backbone's.
 
     A subclass sets the class attributes and writes :meth:`trajectory`.
 
@@ -30,6 +32,8 @@ class Method(nn.Module):
         title: the name in tables; an option that changes what is measured may change it.
         summary: one line for ``handful methods``.
         iterative: whether it refines with unlabelled images at all.
+        unused: options of this class that have no effect on the method, and are refused; by default those of refinement
+            (`REFINEMENT`) if it is not iterative.
         in_order: whether a training episode must hold all training classes, each at its own place, as for a classifier.
         reads_maps: whether it reads vectors as feature maps; the backbone's ``feature_shape`` is then its third
             argument.
@@ -39,9 +43,15 @@ class Method(nn.Module):
     title: str
     summary: ClassVar[str]
     iterative: ClassVar[bool] = True
+    unused: ClassVar[tuple[str, ...]] = ()
     in_order: ClassVar[bool] = False
     reads_maps: ClassVar[bool] = False
     turns: ClassVar[tuple[str, ...]] = ("learner",)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "unused" not in vars(cls) and "iterative" in vars(cls):
+            cls.unused = () if cls.iterative else REFINEMENT
 
     def __init__(
         self,

@@ -78,3 +78,4 @@ class ClassifierSemi(Classifier):
     title = "Classifier + Semi-Sup. Inference"
     summary = "trained as classifier, evaluated by soft k-means over cosines"
     iterative = True
+    unused = ("train_iterations",)

@@ -35,6 +35,7 @@ class LabelPropagation(Method):
 
     title = "TPN"
     summary = "Transductive Propagation Network: labels spread over a graph of labelled and unlabelled images"
+    unused = ("cluster_scale",)
     reads_maps = True
 
     def __init__(

@@ -17,7 +17,7 @@ import torch
 from ..datasets import ImageSet
 from ..errors import HandfulError
 from ..io import read_object
-from ..methods import build_method
+from ..methods import METHODS, build_method, used_options
 from ..sampling import EpisodeSpec
 from .options import RunOptions, TrainingOptions, described
 
@@ -118,7 +118,9 @@ class RunConfig(RunOptions):
         try:
             for kind, part in ((cls, content), (EpisodeSpec, content["train"]), (EpisodeSpec, content["validation"])):
                 _check_kinds(kind, part)
-            specs = {name: EpisodeSpec(**content[name]) for name in ("train", "validation")}
+            specs: dict[str, Any] = {name: EpisodeSpec(**content[name]) for name in ("train", "validation")}
+            if (method := content["method"]) in METHODS:
+                specs["options"] = used_options(method, content.get("options", {}))  # others were once accepted
             config = cls(**{**content, **specs})
         except (TypeError, KeyError, AttributeError, HandfulError) as error:
             raise HandfulError(f"{path} is not the settings of a run: {' '.join(str(error).split())}") from error
