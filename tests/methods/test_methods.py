@@ -21,12 +21,13 @@ PROJECTING = [name for name in METHODS if name.startswith("ta")]
 
 
 def test_names_and_order_are_those_of_the_tables():
-    assert handful.methods() == [
+    tables = [
         "pn", "soft-kmeans", "soft-kmeans-cluster", "masked-soft-kmeans",
         "tpn", "relation", "metagan", "imp",
         "tapnet", "tapnet-semi", "tapnet-soft-clustering", "tac", "tacdap",
         "classifier", "classifier-semi",
     ]  # fmt: skip
+    assert [name for name in handful.methods() if name in tables] == tables
 
 
 @pytest.mark.parametrize("name", METHODS)

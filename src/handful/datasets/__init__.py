@@ -1,4 +1,4 @@
-"""The registry of data sets: one place, one dict."""
+"""The registry of data sets: one dict, and the entry points ``handful.datasets`` of other packages."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import HandfulError
+from ..plugins import Registry
 from ..progress import messages
 from . import folder, glyphs, mini_imagenet, omniglot, tiered_imagenet
 from .base import SPLITS, Bar, DatasetSpec, ImageSet, check_path, find_source, no_bar
 from .cache import load_cached
 
-DATASETS: dict[str, DatasetSpec] = {
+_OWN: dict[str, DatasetSpec] = {
     spec.name: spec
     for spec in [
         glyphs.SPEC,
@@ -21,6 +22,15 @@ DATASETS: dict[str, DatasetSpec] = {
         folder.SPEC,
     ]
 }
+
+
+def _fault(name: str, loaded: Any) -> str | None:
+    if not isinstance(loaded, DatasetSpec):
+        return f"it is {loaded!r:.60}, not a DatasetSpec"
+    return None if loaded.name == name else f"its name is '{loaded.name}'"
+
+
+DATASETS: Registry[DatasetSpec] = Registry("data set", _OWN, _fault)
 
 
 def dataset_spec(name: str) -> DatasetSpec:

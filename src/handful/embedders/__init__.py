@@ -9,6 +9,9 @@
 ``onnx:FILE``          an ONNX file, where onnxruntime is installed
 ``module:callable``    a function of your own: see :mod:`.own`
 =====================  =================================================================================================
+
+Other packages add to them by the entry points ``handful.embedders``: a function of what stands behind the colon and of
+the device that gives an :class:`Embedder`.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from collections.abc import Callable
 
 from ..datasets.images import printable
 from ..errors import HandfulError
+from ..plugins import Registry
 from .base import Embedder
 from .external import from_onnx, from_timm
 from .networks import RUN_KINDS, efficientnet_lite0, trained_backbone
@@ -26,13 +30,17 @@ from .store import embed_files, embed_images
 
 DEFAULT = "efficientnet-lite0"
 # By what stands before the colon; each gets what stands behind it, and the device.
-EMBEDDERS: dict[str, Callable[[str, str], Embedder | Precomputed]] = {
+Loader = Callable[[str, str], Embedder | Precomputed]
+_OWN: dict[str, Loader] = {
     "efficientnet-lite0": efficientnet_lite0,
     **dict.fromkeys(RUN_KINDS, trained_backbone),
     "npy": lambda file, device: Precomputed(file),
     "timm": from_timm,
     "onnx": from_onnx,
 }
+EMBEDDERS: Registry[Loader] = Registry(
+    "embedder", _OWN, lambda name, loaded: None if callable(loaded) else f"it is {loaded!r:.60}, not a function"
+)
 
 
 def load_embedder(name: str, device: str = "auto") -> Embedder | Precomputed:

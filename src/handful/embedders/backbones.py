@@ -2,7 +2,7 @@
 
 A backbone is built with ``channels``, ``image_size`` and its own options, and has ``dim``, the length of a vector, and
 ``feature_shape``, the (channels, height, width) of the feature maps that the vector flattens; (dim, 1, 1) if it ends in
-an average over each map.
+an average over each map. Other packages add to them by the entry points ``handful.backbones``.
 """
 
 from __future__ import annotations
@@ -18,13 +18,17 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from ..errors import HandfulError
+from ..plugins import Registry
 from .conv4 import Conv4
 from .resnet12 import ResNet12
 
-BACKBONES: dict[str, Callable[..., nn.Module]] = {
+_OWN: dict[str, Callable[..., nn.Module]] = {
     "conv4": Conv4,
     "resnet12": ResNet12,
 }
+BACKBONES: Registry[Callable[..., nn.Module]] = Registry(
+    "backbone", _OWN, lambda name, loaded: None if callable(loaded) else f"it is {loaded!r:.60}, not a class"
+)
 
 
 def backbone_class(name: str) -> Callable[..., nn.Module]:

@@ -1,4 +1,4 @@
-"""The registry of methods: one place, one dict."""
+"""The registry of methods: one dict, and the entry points ``handful.methods`` of other packages."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from ..errors import HandfulError
+from ..plugins import Registry
 from .base import Method
 from .classifier import Classifier, ClassifierSemi
 from .imp import InfiniteMixture
@@ -19,7 +20,7 @@ from .tac import Tac, TacDap
 from .tapnet import TapNet, TapNetSemi, TapNetSoftClustering
 from .tpn import LabelPropagation
 
-METHODS: dict[str, type[Method]] = {
+_OWN: dict[str, type[Method]] = {
     "pn": PrototypicalNetwork,
     "soft-kmeans": SoftKMeans,
     "soft-kmeans-cluster": SoftKMeansCluster,
@@ -38,8 +39,16 @@ METHODS: dict[str, type[Method]] = {
 }
 
 
+def _fault(name: str, loaded: Any) -> str | None:
+    sound = isinstance(loaded, type) and issubclass(loaded, Method)
+    return None if sound else f"it is {loaded!r:.60}, not a subclass of handful.methods.Method"
+
+
+METHODS: Registry[type[Method]] = Registry("method", _OWN, _fault)
+
+
 def methods() -> list[str]:
-    """Names of all methods, in the order of the paper's tables; what is not in them comes last."""
+    """Names of all methods, in the order of the paper's tables, then those that are not in them."""
     return list(METHODS)
 
 
