@@ -24,11 +24,10 @@ from handful.cli import app
 from handful.datasets import load_dataset
 from handful.errors import JobFailed
 from handful.experiments import grid
-from handful.experiments.cell import Cell, Measurement, Outcome, finished
+from handful.experiments.cell import Cell, Measurement, Outcome, finished, worked
 from handful.experiments.grid import RETRIES, run_grid
 from handful.runs.config import RunConfig
 from handful.runs.episodes import Protocol
-from handful.runs.results import worked
 from handful.sampling import EpisodeSpec
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="finds the worker of a cell in /proc")
@@ -170,14 +169,16 @@ def test_another_measurement_of_a_finished_cell_is_added_without_training_again(
     more = replace(cell, measurements=(longer, asked, fixed))
     (outcome,) = run_grid([more], tmp_path, device="cpu")
     assert not outcome.skipped
-    assert [(result["n"], result["iterations_chosen_on"] is None) for result in outcome.results] == [
+    assert [(result.n, result.iterations_chosen_on is None) for result in outcome.results] == [
         (22, False), (20, False), (20, True)
     ]  # fmt: skip
-    assert outcome.results[2]["iterations"] == 2
+    assert outcome.results[2].iterations == 2
     assert {path: path.stat().st_mtime_ns for path in (run / "checkpoint").iterdir()} == trained
     content = json.loads((run / "cell.json").read_text())
     assert content["measured"][:1] == old, "what was measured before stays, and is not measured again"
-    assert [entry["result"] for entry in content["measured"][1:]] == [outcome.results[0], outcome.results[2]]
+    assert [entry["result"] for entry in content["measured"][1:]] == [
+        outcome.results[0].to_json(), outcome.results[2].to_json()
+    ]  # fmt: skip
     for wanted in (cell, more):
         assert run_grid([wanted], tmp_path, device="cpu")[0].skipped
 
@@ -225,7 +226,7 @@ def test_one_training_can_be_measured_in_several_ways(cells, tmp_path):
     protocols = (protocol, replace(protocol, spec=replace(protocol.spec, shots=2)))
     measurements = [Measurement(test, method) for method in ("tapnet", "tapnet-semi") for test in protocols]
     (outcome,) = run_grid([Cell("tapnet", config, tuple(measurements))], tmp_path, device="cpu")
-    found = [(result["method"], result["protocol"]["spec"]["shots"]) for result in outcome.results]
+    found = [(result.method, result.protocol["spec"]["shots"]) for result in outcome.results]
     assert found == [("tapnet", 1), ("tapnet", 2), ("tapnet-semi", 1), ("tapnet-semi", 2)]
 
 

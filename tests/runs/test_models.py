@@ -20,9 +20,10 @@ from handful.experiments import demo
 from handful.io import write_json
 from handful.runs import episodes as evaluation
 from handful.runs.config import RunConfig
-from handful.runs.episodes import Protocol, evaluate_run
+from handful.runs.episodes import Protocol
 from handful.runs.export import export_run
 from handful.runs.folder import load_run
+from handful.runs.results import evaluate_run
 from handful.runs.training import train
 from handful.sampling import EpisodeSampler, EpisodeSpec, split_labelled
 
@@ -96,8 +97,8 @@ def test_a_shipped_model_is_measured_and_not_written_to():
     folder = model_folder("tac-glyphs")
     before = snapshot(folder)
     result = evaluate_run(folder, Protocol(SPEC, 0.4, splits=1, episodes=8), iterations=1, device="cpu")
-    assert result["run"] == "tac-glyphs"
-    assert result["n"] == 8
+    assert result.run == "tac-glyphs"
+    assert result.n == 8
     assert snapshot(folder) == before
 
 

@@ -63,7 +63,8 @@ def evaluate(
     """
     from ..embedders.shipped import model_folder
     from ..runs.config import read_config
-    from ..runs.episodes import Protocol, evaluate_run
+    from ..runs.episodes import Protocol
+    from ..runs.results import evaluate_run, format_accuracy
 
     keep_memory()
     check_device(device)
@@ -84,20 +85,18 @@ def evaluate(
                 )
             )  # fmt: skip
     if as_json:
-        typer.echo(json.dumps(results if len(results) > 1 else results[0], indent=2))
+        contents = [result.to_json() for result in results]
+        typer.echo(json.dumps(contents if len(contents) > 1 else contents[0], indent=2))
         return
-    for description in dict.fromkeys(result["protocol"]["description"] for result in results):
+    for description in dict.fromkeys(result.protocol["description"] for result in results):
         table = Table(
             Column("run", overflow="fold"), "method", "accuracy (%)", "iterations", "trained on", "episodes/s", box=None
         )
-        for result in results:
-            if result["protocol"]["description"] == description:
-                interval = "unknown" if result["interval"] is None else f"{result['interval']:.2f}"
-                table.add_row(
-                    result["run"], result["title"], f"{result['mean']:.2f} ± {interval}",
-                    str(result["iterations"]), f"{result['trained']['episodes']} episodes",
-                    f"{result['episodes_per_second']:.0f}",
-                )  # fmt: skip
+        for result in (result for result in results if result.protocol["description"] == description):
+            table.add_row(
+                result.run, result.title, format_accuracy(result.mean, result.interval), str(result.iterations),
+                f"{result.trained.episodes} episodes", f"{result.episodes_per_second:.0f}",
+            )  # fmt: skip
         console.print(table)
         console.print(f"{description}; ± is the 95 % interval over episodes.")
 

@@ -169,19 +169,20 @@ def _write(out: Path, keys: list[dict[str, Any]], outcomes: list[Outcome]) -> di
     for key, outcome in zip(keys, outcomes, strict=True):
         result = outcome.results[0] if outcome.results else None
         error = None if result else {"reason": outcome.reason, "traceback": outcome.traceback}
-        entries.append({**key, "result": result, "error": error})
-        found = {name: result[name] for name in COLUMNS if name in result and name not in key} if result else {}
+        content = result.to_json() if result else {}
+        entries.append({**key, "result": content or None, "error": error})
+        found = {name: content[name] for name in COLUMNS if name in content and name not in key}
         lines.append({**key, **found, "error": outcome.reason})
         if result:
-            lines[-1]["val_accuracy"] = result["trained"]["val_accuracy"]
-    content = {"summary": _summary(entries), "cells": entries}
+            lines[-1]["val_accuracy"] = result.trained.val_accuracy
+    table = {"summary": _summary(entries), "cells": entries}
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
     writer.writerows(lines)
-    numbers = json.dumps(content, indent=2) + "\n"
+    numbers = json.dumps(table, indent=2) + "\n"
     publish(out, {GRID_FILES[0]: text.getvalue().encode("utf-8", "backslashreplace"), GRID_FILES[1]: numbers.encode()})
-    return content
+    return table
 
 
 def _summary(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -197,7 +198,7 @@ def _summary(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     rows = []
     for (method, shots, distractors), group in groups.items():
         results = [entry["result"] for entry in group if entry["result"]]
-        mean, interval = mean_over_seeds(results)
+        mean, interval = mean_over_seeds([(result["mean"], result["interval"]) for result in results])
         row = {"method": method, "shots": shots, "distractors": distractors, "mean": mean, "interval": interval}
         rows.append({**row, "seeds": len(results), "failed": len(group) - len(results)})
     return rows

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,12 @@ import numpy as np
 from scipy.special import stdtrit
 
 from ..errors import HandfulError
-from ..io import refuse_links, write_json
+from ..io import read_object, refuse_links, write_json
 from ..runs.config import RunConfig, read_config
 from ..runs.episodes import Protocol
-from ..runs.results import RESULT, format_accuracy, measured, measurement_key
+from ..runs.results import CELL, Result, format_accuracy, is_number, measured, measurement_key
+
+__all__ = ["Cell", "Measurement", "Outcome", "finished", "format_accuracy", "mean_over_seeds", "measured", "worked"]
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class Outcome:
     """
 
     name: str
-    results: list[dict[str, Any]] | None = None
+    results: list[Result] | None = None
     skipped: bool = False
     reason: str | None = None
     traceback: str | None = None
@@ -82,11 +84,20 @@ class Outcome:
         if self.results is None:
             return f"{self.name}: failed: {self.reason}"
         first = self.results[0]
-        accuracy = format_accuracy(first["mean"], first["interval"])
-        return f"{self.name}: {accuracy} %" + (", finished before" if self.skipped else "")
+        before = ", finished before" if self.skipped else ""
+        return f"{self.name}: {format_accuracy(first.mean, first.interval)} %{before}"
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> Outcome:
+        """As `to_json` gave it, in another process."""
+        results = content["results"]
+        return cls(**{**content, "results": results and [Result.from_json(result) for result in results]})
 
 
-def finished(cell: Cell, folder: Path) -> list[dict[str, Any]] | None:
+def finished(cell: Cell, folder: Path) -> list[Result] | None:
     """The results of a cell that is done; None if it is not; an error if the folder is that of another cell."""
     run = folder / cell.name
     refuse_links(folder, cell.name)
@@ -97,27 +108,38 @@ def finished(cell: Cell, folder: Path) -> list[dict[str, Any]] | None:
     return None if None in found else [result for result in found if result is not None]
 
 
-def write_measured(run: Path, cell: Cell, known: dict[str, dict[str, Any]], threads: int, seconds: float) -> None:
+def write_measured(run: Path, cell: Cell, known: dict[str, Result], threads: int, seconds: float) -> None:
     """Keep all measurements of a run folder, with the settings of its training."""
-    entries = [{"asked": json.loads(key), "result": result} for key, result in known.items()]
+    entries = [{"asked": json.loads(key), "result": result.to_json()} for key, result in known.items()]
     content = {"config": cell.config.to_json(), "measured": entries, "threads": threads}
-    write_json(run / RESULT, {**content, "wall_seconds": seconds})
+    write_json(run / CELL, {**content, "wall_seconds": seconds})
 
 
-def mean_over_seeds(results: Sequence[dict[str, Any]]) -> tuple[float | None, float | None]:
+def worked(run: Path) -> float:
+    """Seconds that workers have spent on a run folder; those of a killed one are lost."""
+    path = run / CELL
+    seconds: Any = read_object(path).get("wall_seconds") if path.exists() else 0.0
+    if not is_number(seconds, 0.0):
+        raise HandfulError(
+            f"{path} is damaged, it has wall seconds of {seconds!r:.60}: remove it to evaluate the run again"
+        )
+    return float(seconds)
+
+
+def mean_over_seeds(found: Sequence[tuple[float, float | None]]) -> tuple[float | None, float | None]:
     """Mean accuracy of cells that differ in their seed only, and its 95 % interval; None for what is not known.
 
-    Over several seeds the interval is Student's t of their means, which sees the luck of the training as well; for one
-    it is that over the episodes.
+    Each is given as its mean and its interval. Over several seeds the interval is Student's t of their means, which
+    includes the variance between training runs; for one it is that over the episodes.
 
-    >>> mean_over_seeds([{"mean": 70.0, "interval": 0.1}])
+    >>> mean_over_seeds([(70.0, 0.1)])
     (70.0, 0.1)
-    >>> mean, interval = mean_over_seeds([{"mean": m, "interval": 0.1} for m in (69.0, 70.0, 71.0)])
+    >>> mean, interval = mean_over_seeds([(69.0, 0.1), (70.0, 0.1), (71.0, 0.1)])
     >>> f"{mean} ± {interval:.2f}"
     '70.0 ± 2.48'
     """
-    if len(results) < 2:
-        return (results[0]["mean"], results[0]["interval"]) if results else (None, None)
-    means = np.array([result["mean"] for result in results])
+    if len(found) < 2:
+        return found[0] if found else (None, None)
+    means = np.array([mean for mean, _ in found])
     half = stdtrit(len(means) - 1, 0.975) * means.std(ddof=1) / math.sqrt(len(means))
     return float(means.mean()), float(half)

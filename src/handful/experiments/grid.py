@@ -20,7 +20,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -36,11 +35,10 @@ from ..io import read_json, write_json
 from ..machine import keep_memory
 from ..progress import messages
 from ..runs.config import RunConfig
-from ..runs.episodes import Embedded, evaluate_run
 from ..runs.folder import load_images
-from ..runs.results import measured, worked
+from ..runs.results import Embedded, Result, evaluate_run, measured
 from ..runs.training import stop_requests, train
-from .cell import Cell, Outcome, finished, write_measured
+from .cell import Cell, Outcome, finished, worked, write_measured
 
 ENGINES = ("local", "ray")
 RETRIES = 2  # how often a cell whose worker was killed is tried again
@@ -207,7 +205,7 @@ def _watched(session: Path, end: Report) -> Iterator[set[str]]:
 
     def collect() -> None:
         for path in sorted(session.glob("*.ended")):
-            outcome = Outcome(**read_json(path))
+            outcome = Outcome.from_json(read_json(path))
             path.unlink(missing_ok=True)
             ended.add(outcome.name)
             end(outcome)
@@ -309,7 +307,7 @@ def _work(cells: list[Cell], folder: Path, session: Path, threads: int, device: 
             continue
         except (Interrupted, KeyboardInterrupt, FileNotFoundError):  # the last one: the session's folder was removed
             return
-        write_json(session / f"{cell.name}.ended", asdict(outcome))
+        write_json(session / f"{cell.name}.ended", outcome.to_json())
 
 
 def _end_of(cell: Cell, folder: Path, session: Path, threads: int, device: str) -> Outcome:
@@ -333,7 +331,7 @@ def _end_of(cell: Cell, folder: Path, session: Path, threads: int, device: str) 
         return Outcome(cell.name, reason=reason, traceback=traceback.format_exc())
 
 
-def _train_and_evaluate(cell: Cell, run: Path, session: Path, threads: int, device: str) -> list[dict[str, Any]]:
+def _train_and_evaluate(cell: Cell, run: Path, session: Path, threads: int, device: str) -> list[Result]:
     started = time.perf_counter()
     train_images, validation_images = (load_images(cell.config, split) for split in SPLITS[:2])
     _check_fingerprint(cell.config, train_images.fingerprint())

@@ -19,7 +19,7 @@ from ..runs.config import RunConfig, TrainingData, build_config, training_spec
 from ..runs.episodes import MOST_ITERATIONS, Protocol
 from ..runs.folder import started_from
 from ..runs.options import TrainingOptions
-from ..runs.results import measured
+from ..runs.results import Result, measured
 from ..sampling import EpisodeSpec
 from .cell import Cell, Measurement
 from .paper import (
@@ -149,7 +149,7 @@ class Source:
     cell: str
     measurement: Measurement
 
-    def result(self, folder: Path) -> dict[str, Any] | None:
+    def result(self, folder: Path) -> Result | None:
         """None if it has not been measured, because its training failed."""
         return measured(folder / self.cell).get(self.measurement.key())
 

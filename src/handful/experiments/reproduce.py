@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from ..reports import figures
 from ..reports.figures import Row
 from ..reports.page import PAGE, TEXT, Entry, Report, csv_bytes, provenance, ranks
 from ..runs.episodes import MOST_ITERATIONS
-from ..runs.results import format_accuracy, worked
+from ..runs.results import Result, format_accuracy
+from .cell import worked
 from .check import check_classes
 from .curves import entropy_rows, first_episode
 from .grid import run_grid
@@ -140,8 +142,8 @@ def _table(
             entries.append(_entry(result, theirs, ranked[column][index]))
             rows.append({
                 "system": system.line, "shots": column[0], "distractors": column[1],
-                "accuracy": result and result["mean"], "interval": result and result["interval"],
-                "split_interval": result and result["split_interval"], "refinements": result and result["iterations"],
+                "accuracy": result and result.mean, "interval": result and result.interval,
+                "split_interval": result and result.split_interval, "refinements": result and result.iterations,
                 "published": theirs,
             })  # fmt: skip
         lines.append([system.line, *entries])
@@ -159,17 +161,17 @@ def _table(
     return rows
 
 
-def _mean(result: dict[str, Any] | None) -> float | None:
-    return None if result is None else float(result["mean"])
+def _mean(result: Result | None) -> float | None:
+    return None if result is None else float(result.mean)
 
 
-def _entry(result: dict[str, Any] | None, published: float | None, rank: str) -> Entry:
+def _entry(result: Result | None, published: float | None, rank: str) -> Entry:
     if result is None:
         return Entry("failed")
-    notes = [f"{result['iterations']} it."] if result["iterations"] else []
+    notes = [f"{result.iterations} it."] if result.iterations else []
     if published is not None:
-        notes.append(f"published {published:.2f} ({result['mean'] - published:+.2f})")
-    return Entry(format_accuracy(result["mean"], result["interval"]), ", ".join(notes), rank)
+        notes.append(f"published {published:.2f} ({result.mean - published:+.2f})")
+    return Entry(format_accuracy(result.mean, result.interval), ", ".join(notes), rank)
 
 
 def _about_published(setting: Setting, there: bool) -> str:
@@ -190,13 +192,13 @@ def _iterations(report: Report, setting: Setting, planned: dict[System, Source],
     results = {system: source.result(out / RUNS) for system, source in planned.items()}
     there = {system: result for system, result in results.items() if result is not None}
     ours = [system for system in there if system.method == "tac"]
-    rivals = sorted((s for s in there if s.method != "tac"), key=lambda s: -max(there[s]["by_iteration"]))
+    rivals = sorted((s for s in there if s.method != "tac"), key=lambda s: -max(there[s].by_iteration))
     rows = [
         {"setting": f"{setting.dataset}, {setting.fewest}-shot", "method": system.title, "refinements": step,
          "accuracy": mean, "interval": interval}
         for system in [*ours, *rivals[:1]]
         for step, (mean, interval) in enumerate(
-            zip(there[system]["by_iteration"], there[system]["intervals"] or [None] * 99, strict=False)
+            zip_longest(there[system].by_iteration, there[system].intervals or [])
         )
     ]  # fmt: skip
     report.section("Accuracy against refinements")
@@ -246,7 +248,7 @@ def _distractors(
 ) -> list[Row]:
     rows = [
         {"setting": f"{shots}-shot", "method": system.title, "share": round(100 * share),
-         "accuracy": result["mean"], "interval": result["interval"]}
+         "accuracy": result.mean, "interval": result.interval}
         for shots, lines in planned.items()
         for system, sources in lines.items()
         for share, source in sources.items()

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,18 +15,13 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 from torch import Tensor, nn
 
-from ..datasets import ImageSet, dataset_spec
-from ..datasets.base import Bar, no_bar
+from ..datasets import ImageSet
 from ..embedders.backbones import for_inference, to_input
-from ..embedders.shipped import is_shipped
 from ..episode import Episode
 from ..errors import HandfulError
-from ..io import refuse_links, write_json
-from ..machine import compute_device
 from ..methods import Method
 from ..sampling import EpisodeSampler, EpisodeSpec, split_labelled
-from .config import MOST_REFINEMENTS, MOST_SEED, check_range, images_of
-from .folder import check_unseen, load_images, load_run
+from .config import images_of
 
 Tick = Callable[[float], None]  # called with how many more are done
 MOST_ITERATIONS = 5  # refinements tried when their number is chosen on validation classes ...
@@ -38,7 +29,6 @@ CHOICE_EPISODES = 600  # ... over so many episodes, or as many as are tested, if
 # Of the vectors of the episodes that a core computes together: fewer wait for Python, more for memory.
 BATCH_BYTES = 36 << 20
 BLOCK = 64  # episodes that are drawn together, about
-MOST_EPISODES = 10**7  # of all splits of a protocol, whose accuracies are kept in memory
 BATCH_PIXELS = 256 * 28 * 28  # of the images that are embedded together: more is no faster, and needs gigabytes
 
 
@@ -278,115 +268,3 @@ def embed_used(backbone: nn.Module, images: ImageSet, sampler: EpisodeSampler, e
     vectors = torch.empty(len(images.images), found.shape[1], device=found.device)
     vectors[used.to(found.device)] = found
     return vectors
-
-
-def _check_protocol(protocol: Protocol, iterations: int | None) -> None:
-    for name in ("splits", "episodes"):
-        check_range(name, getattr(protocol, name), 1, MOST_EPISODES)
-    check_range("splits times episodes", protocol.splits * protocol.episodes, 1, MOST_EPISODES)
-    check_range("the seed", protocol.seed, 0, MOST_SEED)
-    check_range("iterations", iterations or 0, 0, MOST_REFINEMENTS)
-
-
-class Embedded:
-    """The vectors of one model's images, each embedded once, for several measurements."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[str, str], Tensor] = {}
-
-    def vectors(self, backbone: nn.Module, images: ImageSet, bar: Bar) -> Tensor:
-        key = (images.split, images.fingerprint())
-        if key not in self._known:
-            self._known[key] = embed(backbone, images.images, progress=bar("embedding", len(images.images)))
-        return self._known[key]
-
-
-def evaluate_run(
-    folder: Path,
-    protocol: Protocol,
-    *,
-    method: str | None = None,
-    dataset: str | None = None,
-    data: str | None = None,
-    data_options: dict[str, Any] | None = None,
-    strict: bool = False,
-    iterations: int | None = None,
-    device: str = "auto",
-    bar: Bar | None = None,
-    embedded: Embedded | None = None,
-) -> dict[str, Any]:
-    """Measure a run folder on test classes; the result is returned, and kept in ``folder/results``
-    unless the folder is that of a model that comes with the package, which is not written to.
-
-    Args:
-        folder: a run of ``handful train``, or a model (:func:`handful.embedders.shipped.model_folder`).
-        protocol: what is measured.
-        method: evaluate the weights as another method that learns the same things.
-        dataset, data: another data set, or another place of its files.
-        data_options: options of the data set; those of the run by default, as far as the data set is the same.
-        strict: refuse files of which some cannot be read.
-        iterations: refinements; None chooses them on the validation classes.
-        device: auto, cpu, cuda or mps.
-        bar: ``bar(what, total)`` opens a progress bar and gives the function that moves it.
-        embedded: keeps the vectors of the run's images for the next measurement of the same run.
-    """
-    _check_protocol(protocol, iterations)
-    refuse_links(folder, "results")
-    config, learner, state = load_run(folder, method)
-    trained_on = config.dataset
-    if dataset is not None and dataset != config.dataset:
-        sized = {"image_size": config.image_size} if "image_size" in dataset_spec(dataset).options else {}
-        config = replace(config, dataset=dataset, data=None, data_options=sized)
-    config = replace(config, data=data or config.data, data_options={**config.data_options, **(data_options or {})})
-    learner.to(compute_device(device))
-    started = time.perf_counter()
-    tick = bar or no_bar
-    embedded = embedded or Embedded()
-    chosen_on = None
-    test = load_images(config, "test", strict=strict, bar=tick)
-    if dataset in (None, trained_on):
-        check_unseen(folder, test)
-    if iterations is None:
-        iterations = config.options.get("iterations") if learner.method.iterative else 0
-    if iterations is None:
-        validation = load_images(config, "val", strict=strict, bar=tick)
-        found = embedded.vectors(learner.backbone, validation, tick)
-        iterations = choose_iterations(learner.method, found, validation, protocol)
-        chosen_on = "validation classes"
-    vectors = embedded.vectors(learner.backbone, test, tick)
-    begun = time.perf_counter()
-    count = protocol.splits * protocol.episodes
-    accuracy = evaluate(learner.method, vectors, test, protocol, iterations, progress=tick("episodes", count))
-    done = time.perf_counter()
-    result = {
-        "method": method or config.method,
-        "title": learner.method.title,
-        "run": folder.name if is_shipped(folder) else str(folder),
-        "dataset": config.dataset,
-        "data_options": config.data_options,
-        "fingerprint": test.fingerprint(),
-        "protocol": protocol.to_json(),
-        "seed": protocol.seed,
-        "n": accuracy.episodes,
-        **asdict(accuracy),
-        "interval": None if math.isnan(accuracy.interval) else accuracy.interval,
-        "intervals": None if math.isnan(accuracy.interval) else accuracy.intervals,
-        "iterations_chosen_on": chosen_on,
-        "trained": {
-            "method": config.method,
-            "episodes": state["episode"],
-            "episodes_planned": config.episodes,
-            "spec": config.train.to_json(),
-            "val_accuracy": state["best"],
-            "seed": config.seed,
-        },
-        "wall_seconds": round(done - started, 3),
-        "episodes_per_second": round(accuracy.episodes / (done - begun), 1),
-        "torch": torch.__version__,
-    }
-    kind = hashlib.sha256(
-        json.dumps([result["protocol"], result["method"], config.dataset, iterations, test.fingerprint()]).encode()
-    )
-    if not is_shipped(folder):
-        write_json(folder / "results" / f"{result['method']}-{config.dataset}-{kind.hexdigest()[:8]}.json", result)
-    return result

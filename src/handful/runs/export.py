@@ -7,7 +7,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from ..io import read_json, write_atomic, write_json
 from ..methods import Method
 from .config import RunConfig
 from .folder import load_run, seen_classes
-from .results import format_accuracy, measured, unsound
+from .results import Result, Unsound, format_accuracy, measured, unsound
 
 LICENCE = "Apache-2.0"
 _KEPT = (
@@ -217,32 +217,25 @@ def _measured(run: Path, config: RunConfig, state: dict[str, Any], known: list[d
     """
     found: dict[str, dict[str, Any]] = {}
     ours = (state["episode"], state["best"])
-    results = []
+    results: list[Result] = []
     for path in sorted((run / "results").glob("*.json")):
-        result = read_json(path)
-        if wrong := unsound(result, (*_KEPT, "trained")):
+        try:
+            results.append(Result.from_json(read_json(path)))
+        except Unsound as error:
             raise HandfulError(
-                f"{run} has results that are not of 'handful evaluate': {path} has {wrong}; remove it to evaluate again"
-            )
-        results.append(result)
+                f"{run} has results that are not of 'handful evaluate': {path} has {error}; remove it to evaluate again"
+            ) from error
     results += measured(run).values()
-    try:
-        fresh = [r for r in results if (r["trained"]["episodes"], r["trained"]["val_accuracy"]) == ours]
-        for result in [*known, *fresh]:
-            kept = {key: result[key] for key in _KEPT}
-            found[json.dumps([kept[key] for key in ("method", "dataset", "fingerprint", "protocol", "iterations")])] = (
-                kept
-            )
-        return sorted(
-            found.values(),
-            key=lambda r: (
-                r["method"] != config.method,
-                r["dataset"] != config.dataset,
-                r["protocol"]["spec"] != config.validation.to_json(),
-                -r["n"],
-            ),
-        )
-    except (KeyError, TypeError) as error:
-        raise HandfulError(
-            f"{run} has results that are not of 'handful evaluate': remove them from {run}/results"
-        ) from error
+    fresh = [asdict(r) for r in results if (r.trained.episodes, r.trained.val_accuracy) == ours]
+    for result in [*known, *fresh]:
+        kept = {key: result[key] for key in _KEPT}
+        found[json.dumps([kept[key] for key in ("method", "dataset", "fingerprint", "protocol", "iterations")])] = kept
+    return sorted(
+        found.values(),
+        key=lambda r: (
+            r["method"] != config.method,
+            r["dataset"] != config.dataset,
+            r["protocol"]["spec"] != config.validation.to_json(),
+            -r["n"],
+        ),
+    )

@@ -1,38 +1,151 @@
-"""What was measured with the weights of a run: ``cell.json`` in its folder, read and checked."""
+"""Results: a run measured on test classes, and what was measured before, as files hold it."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 import sys
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor, nn
+
+from ..datasets import ImageSet, dataset_spec
+from ..datasets.base import Bar, no_bar
+from ..embedders.shipped import is_shipped
 from ..errors import HandfulError
-from ..io import read_object
+from ..io import read_object, refuse_links, write_json
+from ..machine import compute_device
+from .config import MOST_REFINEMENTS, MOST_SEED, check_range
+from .episodes import Protocol, choose_iterations, embed, evaluate
+from .folder import check_unseen, load_images, load_run
 
-RESULT = "cell.json"
+CELL = "cell.json"  # all measurements of a run folder that is a cell of a grid
+MOST_EPISODES = 10**7  # of all splits of a protocol, whose accuracies are kept in memory
 
 
-def measurement_key(asked: dict[str, Any]) -> str:
-    """What names a measurement in ``cell.json``."""
-    return json.dumps(asked, sort_keys=True)
+class Unsound(HandfulError):  # noqa: N818 - reads better
+    """What no measurement can have given."""
 
 
-def measured(run: Path) -> dict[str, dict[str, Any]]:
+@dataclass(frozen=True)
+class Trained:
+    """The training behind a result.
+
+    Attributes:
+        method, spec, seed: of the training.
+        episodes, episodes_planned: after how many these weights were the best, and how many were wanted.
+        val_accuracy: of these weights, in percent.
+    """
+
+    episodes: int
+    val_accuracy: float
+    method: str = ""
+    episodes_planned: int | None = None
+    spec: dict[str, Any] = field(default_factory=dict)
+    seed: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """A measurement of a run on test classes.
+
+    Attributes:
+        method, title: evaluated as; its name and its title.
+        run: the run folder, or the name of a model that comes with the package.
+        dataset, data_options, fingerprint: the test images.
+        protocol: of the test, as `Protocol.to_json` gives it; its ``seed`` is also here.
+        n: test episodes in all.
+        mean, interval, split_means, split_interval, episodes, iterations, by_iteration, intervals: see `Accuracy`;
+            the intervals are None where there is but one episode.
+        iterations_chosen_on: ``validation classes``, or None if their number was given.
+        trained: the training behind it.
+        wall_seconds, episodes_per_second, torch: how long it took, how fast the episodes were, on which PyTorch.
+    """
+
+    method: str
+    title: str
+    run: str = ""
+    dataset: str
+    data_options: dict[str, Any]
+    fingerprint: str
+    protocol: dict[str, Any]
+    seed: int = 0
+    n: int
+    mean: float
+    interval: float | None
+    split_means: list[float] = field(default_factory=list)
+    split_interval: float | None
+    episodes: int = 0
+    iterations: int
+    by_iteration: list[float] = field(default_factory=list)
+    intervals: list[float] | None = None
+    iterations_chosen_on: str | None
+    trained: Trained
+    wall_seconds: float = 0.0
+    episodes_per_second: float = 0.0
+    torch: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, content: Any, needed: Sequence[str] = ()) -> Result:
+        """A result as `to_json` gives it; one that was kept before some of its fields were may be without them.
+
+        Those without a default, and the ``needed``, must be there.
+
+        Raises:
+            Unsound: if it has what no measurement can have given, in words that go after "it has".
+        """
+        required = [entry.name for entry in fields(cls) if entry.default is entry.default_factory is MISSING]
+        if wrong := unsound(content, (*required, *needed)):
+            raise Unsound(wrong)
+        trained = Trained(**_known(Trained, content["trained"]))
+        return cls(**{**_known(cls, content), "trained": trained})
+
+
+def _known(cls: type, content: dict[str, Any]) -> dict[str, Any]:
+    """What a dataclass has fields for."""
+    return {entry.name: content[entry.name] for entry in fields(cls) if entry.name in content}
+
+
+def format_accuracy(mean: float | None, interval: float | None) -> str:
+    """In percent, for people.
+
+    >>> format_accuracy(55.5, 0.123)
+    '55.50 ± 0.12'
+    """
+    if mean is None:
+        return "failed"
+    return f"{mean:.2f} ± {'unknown' if interval is None else f'{interval:.2f}'}"
+
+
+def measured(run: Path) -> dict[str, Result]:
     """All measurements of a run folder so far, by their key."""
-    path = run / RESULT
+    path = run / CELL
     if not path.exists():
         return {}
     content = read_object(path)
     try:
-        found = {measurement_key(entry["asked"]): dict(entry["result"]) for entry in content["measured"]}
+        return {
+            measurement_key(entry["asked"]): Result.from_json(entry["result"], ("by_iteration", "intervals"))
+            for entry in content["measured"]
+        }
+    except Unsound as error:
+        raise HandfulError(f"{path} is damaged, it has {error}: remove it to evaluate the run again") from error
     except (KeyError, TypeError, ValueError) as error:
         raise HandfulError(f"{path} is not the result of a cell: remove it to evaluate the run again") from error
-    for result in found.values():
-        if wrong := unsound(result, ("by_iteration", "intervals", "split_interval", "title", "trained")):
-            raise HandfulError(f"{path} is damaged, it has {wrong}: remove it to evaluate the run again")
-    return found
+
+
+def measurement_key(asked: dict[str, Any]) -> str:
+    """What names a measurement in ``cell.json``: what was asked for."""
+    return json.dumps(asked, sort_keys=True)
 
 
 def unsound(result: Any, needed: Sequence[str] = ()) -> str | None:
@@ -53,7 +166,8 @@ def unsound(result: Any, needed: Sequence[str] = ()) -> str | None:
     return None
 
 
-def _number(value: Any, least: float, most: float) -> bool:
+def is_number(value: Any, least: float, most: float = sys.float_info.max) -> bool:
+    """Whether a value from a file is a number in a range."""
     return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most  # no NaN is
 
 
@@ -62,11 +176,11 @@ def _count(value: Any, least: int) -> bool:
 
 
 def _percent(value: Any) -> bool:
-    return _number(value, 0.0, 100.0)
+    return is_number(value, 0.0, 100.0)
 
 
 def _width(value: Any) -> bool:
-    return value is None or _number(value, 0.0, sys.float_info.max)
+    return value is None or is_number(value, 0.0)
 
 
 def _training(value: Any) -> bool:
@@ -85,32 +199,126 @@ _SOUND: dict[str, Callable[[Any], bool]] = {
     "n": lambda value: _count(value, 1),
     "episodes": lambda value: _count(value, 1),
     "iterations": lambda value: _count(value, 0),
-    "method": lambda value: isinstance(value, str),
-    "title": lambda value: isinstance(value, str),
-    "dataset": lambda value: isinstance(value, str),
-    "fingerprint": lambda value: isinstance(value, str),
+    **dict.fromkeys(
+        ("method", "title", "run", "dataset", "fingerprint", "torch"), lambda value: isinstance(value, str)
+    ),
+    **dict.fromkeys(("wall_seconds", "episodes_per_second"), lambda value: is_number(value, 0.0)),
+    "iterations_chosen_on": lambda value: value is None or isinstance(value, str),
+    "data_options": lambda value: isinstance(value, dict),
+    "seed": lambda value: _count(value, 0),
     "protocol": lambda value: isinstance(value, dict) and isinstance(value.get("description"), str) and "spec" in value,
     "trained": _training,
 }
 
 
-def worked(run: Path) -> float:
-    """Seconds that workers have spent on a run folder; those of a killed one are lost."""
-    path = run / RESULT
-    seconds: Any = read_object(path).get("wall_seconds") if path.exists() else 0.0
-    if not _number(seconds, 0.0, sys.float_info.max):
-        raise HandfulError(
-            f"{path} is damaged, it has wall seconds of {seconds!r:.60}: remove it to evaluate the run again"
-        )
-    return float(seconds)
+def _check_protocol(protocol: Protocol, iterations: int | None) -> None:
+    for name in ("splits", "episodes"):
+        check_range(name, getattr(protocol, name), 1, MOST_EPISODES)
+    check_range("splits times episodes", protocol.splits * protocol.episodes, 1, MOST_EPISODES)
+    check_range("the seed", protocol.seed, 0, MOST_SEED)
+    check_range("iterations", iterations or 0, 0, MOST_REFINEMENTS)
 
 
-def format_accuracy(mean: float | None, interval: float | None) -> str:
-    """In percent, for people.
+class Embedded:
+    """The vectors of one model's images, each embedded once, for several measurements."""
 
-    >>> format_accuracy(55.5, 0.123)
-    '55.50 ± 0.12'
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], Tensor] = {}
+
+    def vectors(self, backbone: nn.Module, images: ImageSet, bar: Bar) -> Tensor:
+        key = (images.split, images.fingerprint())
+        if key not in self._known:
+            self._known[key] = embed(backbone, images.images, progress=bar("embedding", len(images.images)))
+        return self._known[key]
+
+
+def evaluate_run(
+    folder: Path,
+    protocol: Protocol,
+    *,
+    method: str | None = None,
+    dataset: str | None = None,
+    data: str | None = None,
+    data_options: dict[str, Any] | None = None,
+    strict: bool = False,
+    iterations: int | None = None,
+    device: str = "auto",
+    bar: Bar | None = None,
+    embedded: Embedded | None = None,
+) -> Result:
+    """Measure a run folder on test classes; the result is returned, and kept in ``folder/results``
+    unless the folder is that of a model that comes with the package, which is not written to.
+
+    Args:
+        folder: a run of ``handful train``, or a model (:func:`handful.embedders.shipped.model_folder`).
+        protocol: what is measured.
+        method: evaluate the weights as another method that learns the same things.
+        dataset, data: another data set, or another place of its files.
+        data_options: options of the data set; those of the run by default, as far as the data set is the same.
+        strict: refuse files of which some cannot be read.
+        iterations: refinements; None chooses them on the validation classes.
+        device: auto, cpu, cuda or mps.
+        bar: ``bar(what, total)`` opens a progress bar and gives the function that moves it.
+        embedded: keeps the vectors of the run's images for the next measurement of the same run.
     """
-    if mean is None:
-        return "failed"
-    return f"{mean:.2f} ± {'unknown' if interval is None else f'{interval:.2f}'}"
+    _check_protocol(protocol, iterations)
+    refuse_links(folder, "results")
+    config, learner, state = load_run(folder, method)
+    trained_on = config.dataset
+    if dataset is not None and dataset != config.dataset:
+        sized = {"image_size": config.image_size} if "image_size" in dataset_spec(dataset).options else {}
+        config = replace(config, dataset=dataset, data=None, data_options=sized)
+    config = replace(config, data=data or config.data, data_options={**config.data_options, **(data_options or {})})
+    learner.to(compute_device(device))
+    started = time.perf_counter()
+    tick = bar or no_bar
+    embedded = embedded or Embedded()
+    chosen_on = None
+    test = load_images(config, "test", strict=strict, bar=tick)
+    if dataset in (None, trained_on):
+        check_unseen(folder, test)
+    if iterations is None:
+        iterations = config.options.get("iterations") if learner.method.iterative else 0
+    if iterations is None:
+        validation = load_images(config, "val", strict=strict, bar=tick)
+        found = embedded.vectors(learner.backbone, validation, tick)
+        iterations = choose_iterations(learner.method, found, validation, protocol)
+        chosen_on = "validation classes"
+    vectors = embedded.vectors(learner.backbone, test, tick)
+    begun = time.perf_counter()
+    count = protocol.splits * protocol.episodes
+    accuracy = evaluate(learner.method, vectors, test, protocol, iterations, progress=tick("episodes", count))
+    done = time.perf_counter()
+    known = math.isfinite(accuracy.interval)
+    result = Result(
+        method=method or config.method,
+        title=learner.method.title,
+        run=folder.name if is_shipped(folder) else str(folder),
+        dataset=config.dataset,
+        data_options=config.data_options,
+        fingerprint=test.fingerprint(),
+        protocol=protocol.to_json(),
+        seed=protocol.seed,
+        n=accuracy.episodes,
+        **{**asdict(accuracy), **({} if known else {"interval": None, "intervals": None})},
+        iterations_chosen_on=chosen_on,
+        trained=Trained(
+            method=config.method,
+            episodes=state["episode"],
+            episodes_planned=config.episodes,
+            spec=config.train.to_json(),
+            val_accuracy=state["best"],
+            seed=config.seed,
+        ),
+        wall_seconds=round(done - started, 3),
+        episodes_per_second=round(accuracy.episodes / (done - begun), 1),
+        torch=torch.__version__,
+    )
+    kind = hashlib.sha256(
+        json.dumps([result.protocol, result.method, config.dataset, iterations, result.fingerprint]).encode()
+    )
+    if not is_shipped(folder):
+        write_json(
+            folder / "results" / f"{result.method}-{config.dataset}-{kind.hexdigest()[:8]}.json", result.to_json()
+        )
+    return result
