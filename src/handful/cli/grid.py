@@ -17,6 +17,8 @@ from ..progress import grid_bar, progress_bar
 from ..publish import check_free, publish
 from ..runs.options import TrainingOptions
 from .options import (
+    TEST_WAYS,
+    WAYS,
     DataOptions,
     DataPath,
     Dataset,
@@ -34,8 +36,10 @@ from .options import (
     check_device,
     console,
     episode_spec,
+    fitting_spec,
     parse_settings,
     read_data_options,
+    recipe_options,
     takes_training_options,
 )
 
@@ -79,10 +83,10 @@ def grid(
     threads: Threads = 1,
     engine: Engine = "local",
     ray_address: RayAddress = None,
-    ways: Ways = 20,
+    ways: Ways = None,
     queries: Queries = 8,
     unlabelled: Unlabelled = 5,
-    test_ways: TestWays = 5,
+    test_ways: TestWays = None,
     test_queries: TestQueries = 15,
     test_unlabelled: TestUnlabelled = 20,
     training: TrainingOptions = TrainingOptions(),  # noqa: B008 - frozen
@@ -109,7 +113,7 @@ def grid(
     from ..experiments.cell import Cell, Measurement
     from ..experiments.grid import run_grid
     from ..methods import method_options
-    from ..runs.config import TrainingData, build_config
+    from ..runs.config import TrainingData, build_config, training_spec
     from ..runs.episodes import Protocol
 
     check_device(device)
@@ -121,17 +125,27 @@ def grid(
     read_with = read_data_options(dataset, data_options, image_size)
     with progress_bar() as bar:
         images = {split: load_dataset(dataset, split, data, options=read_with, strict=strict, bar=bar)
-                  for split in SPLITS}["train"]  # fmt: skip
-    trained_on = TrainingData(dataset, images, ratio, None if data is None else str(data.resolve()), read_with)
+                  for split in SPLITS}  # fmt: skip
+    classes = {split: len(found.class_names) for split, found in images.items()}
+    where = None if data is None else str(data.resolve())
+    trained_on = TrainingData(dataset, images["train"], ratio, where, read_with)
     keys: list[dict[str, Any]] = []
     cells: list[Cell] = []
     for method, k, others, seed in product(
         dict.fromkeys(methods), dict.fromkeys(shots or [1]), DISTRACTORS[distractors], dict.fromkeys(seeds or [0])
     ):
-        spec = episode_spec(ways, k, queries, unlabelled, others, None)
-        test = episode_spec(test_ways, k, test_queries, test_unlabelled, others, None)
-        config = build_config(trained_on, method, options[method], spec, test, training, episodes=episodes, seed=seed)
         name = f"{method}-{k}-shot{'-distractors' if others else ''}-seed-{seed}"
+        chosen = recipe_options(dataset, method, out / name) | options[method]
+        spec = fitting_spec(
+            "--ways", ways, WAYS, lambda n: episode_spec(n, k, queries, unlabelled, others, None),  # noqa: B023
+            {"train": classes["train"]}, lambda spec: training_spec(method, chosen, spec, classes["train"]),  # noqa: B023
+        )  # fmt: skip
+        test = fitting_spec(
+            "--test-ways", test_ways, TEST_WAYS,
+            lambda n: episode_spec(n, k, test_queries, test_unlabelled, others, None),  # noqa: B023 - called at once
+            {split: classes[split] for split in SPLITS[1:]},
+        )  # fmt: skip
+        config = build_config(trained_on, method, chosen, spec, test, training, episodes=episodes, seed=seed)
         keys.append({"cell": name, "method": method, "shots": k, "distractors": others, "seed": seed})
         protocol = Protocol(test, ratio, splits, test_episodes, seed)
         cells.append(Cell(name, config, (Measurement(protocol, method),)))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
-from functools import wraps
+from functools import cache, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..errors import HandfulError
+from ..progress import messages
 from ..runs.options import TrainingOptions, described
 from ..terminal import Terminal
 
@@ -39,10 +40,23 @@ Strict = Annotated[bool, typer.Option("--strict", help="Stop if an image cannot 
 
 
 Dataset = Annotated[str, typer.Option(help="A name from 'handful datasets'.")]
-Ways = Annotated[int, typer.Option(min=2, help="N: classes of a training episode; more than the test's 5 helps.")]
+WAYS, TEST_WAYS = 20, 5  # where a split has as many classes
+Ways = Annotated[
+    int | None,
+    typer.Option(
+        min=2, show_default=f"{WAYS}, or as many as there are",
+        help="N: classes of a training episode; more than the test's 5 helps.",
+    ),
+]  # fmt: skip
 Queries = Annotated[int, typer.Option(min=1, help="Queries per class in training.")]
 Unlabelled = Annotated[int, typer.Option(min=0, help="Unlabelled images per class in training, where used.")]
-TestWays = Annotated[int, typer.Option(min=2, help="Classes of an episode in validation and testing.")]
+TestWays = Annotated[
+    int | None,
+    typer.Option(
+        min=2, show_default=f"{TEST_WAYS}, or as many as there are",
+        help="Classes of an episode in validation and testing.",
+    ),
+]  # fmt: skip
 TestQueries = Annotated[int, typer.Option(min=1, help="Queries per class there.")]
 TestUnlabelled = Annotated[int, typer.Option(min=0, help="Unlabelled images per class there.")]
 LabelledRatio = Annotated[
@@ -115,6 +129,66 @@ def episode_spec(
     if realistic is not None and unlabelled:
         return replace(spec, realistic_total=2 * ways * unlabelled, realistic_share=realistic)
     return spec
+
+
+def fitting_spec(
+    option: str,
+    given: int | None,
+    usual: int,
+    make: Callable[[int], EpisodeSpec],
+    classes: dict[str, int],
+    suit: Callable[[EpisodeSpec], EpisodeSpec] = lambda spec: spec,
+) -> EpisodeSpec:
+    """An episode of the ways that were given, or the usual ones, or as many as the splits have classes for.
+
+    Args:
+        option, given, usual: the command line option of the ways, what it was given, and its default.
+        make: an episode of so many ways.
+        classes: how many there are in each split that the episodes are drawn from.
+        suit: what the method makes of an episode; it may need no distractors, or take all classes.
+
+    Raises:
+        HandfulError: if the ways that were given need more classes than there are, or fewer than two would fit.
+    """
+    spec = make(given or usual)
+    seen = suit(spec)
+    split, there = min(classes.items(), key=lambda entry: entry[1])
+    room, others = there, ""
+    if seen.distractor_ways:  # classes of their own
+        room, others = there // 2, " and as many distractor classes"
+    elif seen.realistic_total and seen.realistic_share:
+        room, others = there - 1, " and a class of distractors"
+    if seen.ways != spec.ways or spec.ways <= room:
+        return spec
+    if given is not None or room < 2:
+        advice = f"take at most {room}" if room >= 2 else f"2 ways{others} are the least, add classes"
+        raise HandfulError(
+            f"{option}: {spec.ways} ways{others} are more than the split '{split}' has, {there} classes: {advice}"
+        )
+    both = f" for the ways{others}" if others else ""
+    _say_once(f"{option} is {room} here, not {usual}: the split '{split}' has {there} classes{both}")
+    return make(room)
+
+
+@cache
+def _say_once(sentence: str) -> None:
+    messages.print(sentence, soft_wrap=True)
+
+
+def recipe_options(dataset: str, method: str, run: Path, *, started: bool = False) -> dict[str, Any]:
+    """The method's options in the recipe of a data set; ``started`` from the embedder of another run.
+
+    A run that is there already and was trained without them goes on without.
+    """
+    from ..experiments.paper import recipe_for
+    from ..runs.config import read_config
+
+    known = read_config(run) if (run / "config.json").exists() else None
+    recipe = recipe_for(dataset)
+    options = dict(recipe.options.get(method, {}))
+    if started or (known is not None and known.start_weights is not None):
+        options |= recipe.started_options.get(method, {})
+    return {name: value for name, value in options.items() if known is None or name in known.options}
 
 
 def check_device(device: str) -> None:

@@ -13,6 +13,8 @@ from ..machine import is_main_process, keep_memory
 from ..progress import progress_bar, training_bar
 from ..runs.options import TrainingOptions
 from .options import (
+    TEST_WAYS,
+    WAYS,
     DataOptions,
     DataPath,
     Dataset,
@@ -32,8 +34,10 @@ from .options import (
     check_device,
     console,
     episode_spec,
+    fitting_spec,
     parse_settings,
     read_data_options,
+    recipe_options,
     takes_training_options,
 )
 
@@ -45,14 +49,14 @@ def train(
     dataset: Dataset = "glyphs",
     data: DataPath = None,
     shots: Annotated[int, typer.Option(min=1, help="K: labelled images per class.")] = 1,
-    ways: Ways = 20,
+    ways: Ways = None,
     queries: Queries = 8,
     unlabelled: Unlabelled = 5,
     distractors: Annotated[
         bool, typer.Option(help="Add as many distractor classes as ways to the unlabelled set.")
     ] = False,
     realistic: Realistic = None,
-    test_ways: TestWays = 5,
+    test_ways: TestWays = None,
     test_queries: TestQueries = 15,
     test_unlabelled: TestUnlabelled = 20,
     episodes: Annotated[int, typer.Option(min=1, help="Training episodes in all.")] = 2000,
@@ -62,7 +66,10 @@ def train(
         Path | None,
         typer.Option("--start", help="Run folder whose embedder to start from, such as one of --method classifier."),
     ] = None,
-    settings: Annotated[list[str] | None, typer.Option("--set", help="Method option NAME=VALUE; repeatable.")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Method option NAME=VALUE; repeatable. The recipe's by default (docs/recipe.md)."),
+    ] = None,
     image_size: ImageSize = None,
     data_options: DataOptions = None,
     strict: Strict = False,
@@ -84,7 +91,7 @@ def train(
     from ..datasets import SPLITS, dataset_spec, load_dataset
     from ..embedders.shipped import model_folder
     from ..methods import method_options
-    from ..runs.config import TrainingData, build_config, read_config
+    from ..runs.config import TrainingData, build_config, read_config, training_spec
     from ..runs.folder import started_from
     from ..runs.training import train as run_training
 
@@ -93,15 +100,23 @@ def train(
     origin = None if start is None else model_folder(start)
     if origin is not None:
         read_config(origin)  # before the images are read, which may take a while
-    options = parse_settings("--set", method, method_options(method), settings or [])
+    given = parse_settings("--set", method, method_options(method), settings or [])
+    options = recipe_options(dataset, method, out, started=origin is not None) | given
     ratio = dataset_spec(dataset).labelled_ratio if labelled_ratio is None else labelled_ratio
     read_with = read_data_options(dataset, data_options, image_size)
     with progress_bar() as bar:
         train_images, validation_images = (
             load_dataset(dataset, split, data, options=read_with, strict=strict, bar=bar) for split in SPLITS[:2]
         )
-    spec = episode_spec(ways, shots, queries, unlabelled, distractors, realistic)
-    test = episode_spec(test_ways, shots, test_queries, test_unlabelled, distractors, realistic)
+    classes, tested = len(train_images.class_names), len(validation_images.class_names)
+    spec = fitting_spec(
+        "--ways", ways, WAYS, lambda n: episode_spec(n, shots, queries, unlabelled, distractors, realistic),
+        {"train": classes}, lambda spec: training_spec(method, options, spec, classes),
+    )  # fmt: skip
+    test = fitting_spec(
+        "--test-ways", test_ways, TEST_WAYS,
+        lambda n: episode_spec(n, shots, test_queries, test_unlabelled, distractors, realistic), {"val": tested},
+    )  # fmt: skip
     trained_on = TrainingData(dataset, train_images, ratio, None if data is None else str(data.resolve()), read_with)
     config = build_config(trained_on, method, options, spec, test, training, episodes=episodes, seed=seed)
     if origin is not None:
