@@ -57,7 +57,9 @@ def evaluate(
 ) -> None:
     """Measure runs on the test classes, with 95 % intervals.
 
-    Every image is embedded once; the result is also kept in RUN/results (not for a model that came with handful).
+    Every image is embedded once; the result is also kept in RUN/results (not for a model that came with handful). The
+    vectors stay in the folder 'evaluated' of the cache (HANDFUL_CACHE), 2 GB at most, for the next time: the folder can
+    be deleted whenever you like.
 
     Example: `handful evaluate runs/tac runs/pn --distractors`, or `handful evaluate tac-glyphs`
     """

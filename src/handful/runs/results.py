@@ -24,6 +24,7 @@ from ..machine import compute_device
 from .config import MOST_REFINEMENTS, MOST_SEED, check_range
 from .episodes import Protocol, choose_iterations, embed, evaluate
 from .folder import check_unseen, load_images, load_run
+from .vectors import kept_vectors
 
 CELL = "cell.json"  # all measurements of a run folder that is a cell of a grid
 MOST_EPISODES = 10**7  # of all splits of a protocol, whose accuracies are kept in memory
@@ -220,7 +221,7 @@ def _check_protocol(protocol: Protocol, iterations: int | None) -> None:
 
 
 class Embedded:
-    """The vectors of one model's images, each embedded once, for several measurements."""
+    """The vectors of one model's images, each embedded once, for several measurements; the disk keeps them, too."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], Tensor] = {}
@@ -228,7 +229,10 @@ class Embedded:
     def vectors(self, backbone: nn.Module, images: ImageSet, bar: Bar) -> Tensor:
         key = (images.split, images.fingerprint())
         if key not in self._known:
-            self._known[key] = embed(backbone, images.images, progress=bar("embedding", len(images.images)))
+            pixels = images.images
+            self._known[key] = kept_vectors(
+                backbone, pixels, lambda: embed(backbone, pixels, progress=bar("embedding", len(pixels)))
+            )
         return self._known[key]
 
 
