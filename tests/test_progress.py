@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from types import SimpleNamespace
 
 import pytest
 
@@ -31,3 +32,38 @@ def test_the_line_of_a_cell_is_shown_as_it_is(screen):
     with progress.grid_bar(1) as end:
         end("tac [bold]: failed: no such file \x1b]0;title\x07", False)
     assert "tac [bold]: failed: no such file \\x1b]0;title\\x07" in screen.getvalue()
+
+
+def test_a_cell_says_how_many_are_done_and_the_time_left(monkeypatch, capsys):
+    now = [0.0]
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    with progress.grid_bar(6, at_once=2) as end:
+        end("a: finished before", True)
+        end("b: finished before", True)
+        now[0] = 60.0
+        end("c: 50 %", False)  # d is half done: 1.5 cells a minute, and 2.5 to go
+        now[0] = 120.0
+        end("d: 50 %", False)
+        end("e: 50 %", False)
+        end("f: 50 %", False)
+    assert capsys.readouterr().err.splitlines() == [
+        "a: finished before", "b: finished before", "c: 50 % (3 of 6 cells, about 0:01:40 left)",
+        "d: 50 % (4 of 6 cells, about 0:01:12 left)", "e: 50 % (5 of 6 cells, about 0:00:17 left)",
+        "f: 50 % (6 of 6 cells, about 0:00:00 left)",
+    ]  # fmt: skip
+
+
+def test_the_time_left_goes_down_between_two_cells(screen, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    column = progress._CellsLeft()
+    with progress._layout(time_left=False) as bars:
+        bars.add_task("cells", total=2, note="", until=None)
+        (task,) = bars.tasks
+        assert column.render(task).plain == ""
+        bars.update(task.id, until=90.0)
+        assert column.render(task).plain == "about 0:01:30 left"
+        now[0] = 30.0
+        assert column.render(task).plain == "about 0:01:00 left"
+        now[0] = 600.0
+        assert column.render(task).plain == "about 0:00:00 left"

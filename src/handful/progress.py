@@ -8,7 +8,17 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
 
 from .terminal import Terminal, printable
 
@@ -53,22 +63,58 @@ def training_bar(what: str, config: RunConfig) -> Iterator[Observer]:
 
 
 @contextmanager
-def grid_bar(cells: int) -> Iterator[Callable[[str, bool], None]]:
-    """A bar over the cells of a grid with time left; ``end(line, skipped)`` prints a line and moves it."""
-    # Cells end minutes apart and several at once: rich's own estimate, of the last half minute, would know nothing.
+def grid_bar(cells: int, at_once: int = 1) -> Iterator[Callable[[str, bool], None]]:
+    """A bar over the cells of a grid with time left; ``end(line, skipped)`` prints a line and moves it.
+
+    ``at_once`` cells are run at a time. A cell that was finished before is ``skipped``: it counts as done, but its time
+    says nothing of the others.
+    """
     started, ended, run = time.monotonic(), 0, 0
     with _layout(time_left=False) as bars:
-        task = bars.add_task("cells", total=cells, note="")
+        task = bars.add_task("cells", total=cells, note="", until=None)
 
         def end(line: str, skipped: bool) -> None:
             nonlocal ended, run
             ended, run = ended + 1, run + (not skipped)
-            messages.print(line, soft_wrap=True)
-            seconds = (time.monotonic() - started) / run * (cells - ended) if run else None
-            note = "" if seconds is None else f"about {timedelta(seconds=round(seconds))} left"
-            bars.update(task, completed=ended, note=note)
+            now = time.monotonic()
+            seconds = seconds_left(now - started, run, cells - ended, at_once)
+            where = f"{ended} of {cells} cells" + (f", {_about(seconds)}" if seconds is not None else "")
+            # In a log file, where there is no bar, each line says how far it is.
+            messages.print(line if messages.is_terminal or skipped else f"{line} ({where})", soft_wrap=True)
+            bars.update(task, completed=ended, until=None if seconds is None else now + seconds)
 
         yield end
+
+
+def seconds_left(elapsed: float, run: int, waiting: int, at_once: int) -> float | None:
+    """Estimate the seconds until all cells have ended, at the moment that one ends; None as long as none has run.
+
+    The other cells that are running by then are taken to be half done.
+
+    >>> seconds_left(60, run=1, waiting=3, at_once=1)
+    180.0
+    >>> seconds_left(60, run=2, waiting=3, at_once=3)
+    40.0
+    """
+    if not run:
+        return None
+    half_done = (min(at_once, waiting + 1) - 1) / 2
+    return elapsed / (run + half_done) * (waiting - half_done)
+
+
+class _CellsLeft(ProgressColumn):
+    """Time left as it was estimated when the last cell ended, counted down since.
+
+    Cells end minutes apart: rich's own estimate, of the last half minute, would know nothing.
+    """
+
+    def render(self, task: Task) -> Text:
+        until = task.fields.get("until")
+        return Text("" if until is None else _about(until - time.monotonic()))
+
+
+def _about(seconds: float) -> str:
+    return f"about {timedelta(seconds=max(0, round(seconds)))} left"
 
 
 def _layout(time_left: bool = True) -> Progress:
@@ -78,7 +124,7 @@ def _layout(time_left: bool = True) -> Progress:
         MofNCompleteColumn(),
         TextColumn("{task.fields[note]}", markup=False),
         TimeElapsedColumn(),
-        *((TextColumn("left"), TimeRemainingColumn()) if time_left else ()),
+        *((TextColumn("left"), TimeRemainingColumn()) if time_left else (_CellsLeft(),)),
         console=messages,
         transient=True,
         disable=not messages.is_terminal,
