@@ -28,9 +28,12 @@ from handful import HandfulError
 from handful import functional as F
 from handful.cli import main
 from handful.datasets import load_dataset
+from handful.errors import Interrupted
+from handful.experiments.cell import Outcome
 from handful.experiments.paper import TABLES, Budget, Recipe
 from handful.experiments.plan import Plan, Setting, plan_iterations, plan_tac
 from handful.experiments.reproduce import reproduce
+from handful.publish import publish
 from handful.runs.episodes import embed
 from handful.runs.folder import load_run
 from handful.runs.results import format_accuracy
@@ -71,9 +74,11 @@ def read_csv(path: Path) -> list[dict[str, Any]]:
 
 
 def read_content(folder: Path) -> dict[str, Any]:
-    """``report.json`` but for where it lies."""
+    """``report.json`` but for where it lies and what was typed."""
     content = json.loads((folder / "report.json").read_text(), parse_constant=pytest.fail)
     del content["report"]
+    for section in (*content["sections"].values(), *content["others"].values()):
+        del section["command"]
     return content
 
 
@@ -341,6 +346,109 @@ def test_another_table_in_the_same_folder_uses_the_runs_there_are(out, setting, 
     reproduce(["table3"], setting, tmp_path, command="handful reproduce table3", jobs=2, device="cpu")
     assert read_content(tmp_path)["table3"] == read_content(out)["table3"]
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("*")} == before
+
+
+def test_a_report_holds_what_was_made_in_the_folder_before(out, setting, tmp_path):
+    shutil.copytree(out / "runs", tmp_path / "runs")
+    settings = replace(setting, methods=("tac",))
+    reproduce(["table1", "tsne"], settings, tmp_path, command="first command", jobs=2, device="cpu")
+    first, table = read_content(tmp_path), markdown_tables(tmp_path)[0]
+    content = reproduce(["table3"], settings, tmp_path, command="second command", jobs=2, device="cpu")
+    assert content["table1"] == first["table1"] and content["tsne"] == first["tsne"]
+    text = (tmp_path / "report.md").read_text()
+    assert text.startswith("# table3, table1, tsne on folder")
+    assert markdown_tables(tmp_path)[1] == table and "](tsne.png)" in text
+    assert text.count("Made before in this folder, with the same settings: first command.") == 2
+    assert len(Page(tmp_path / "report.html").references) == 1
+    assert not [path for path in (tmp_path / "runs").iterdir() if not (out / "runs" / path.name).exists()]
+
+    longer = replace(settings, budget=replace(setting.budget, test_episodes=5))
+    content = reproduce(["table3"], longer, tmp_path, command="third command", jobs=2, device="cpu")
+    text = (tmp_path / "report.md").read_text()
+    assert "table1" not in content and len(markdown_tables(tmp_path)) == 1, "measured otherwise: not mixed"
+    assert "table1 (table1.csv), by first command; tsne (tsne.csv), by first command" in text
+    content = reproduce(["table3"], settings, tmp_path, command="fourth command", jobs=2, device="cpu")
+    assert content["table1"] == first["table1"], "nothing was forgotten"
+    assert not content["others"]
+
+
+def test_a_report_of_an_older_version_is_named(out, setting, tmp_path):
+    shutil.copytree(out / "runs", tmp_path / "runs")
+    old = {"dataset": "folder", "caption": "as it was", "failed": {}, "table1": read_content(out)["table1"]}
+    publish(tmp_path, {"report.json": json.dumps(old).encode()})
+    reproduce(["table3"], replace(setting, methods=("tac",)), tmp_path, command="", jobs=2, device="cpu")
+    assert (
+        "Not shown, as it cannot be compared with the above: table1 (table1.csv)"
+        in (tmp_path / "report.md").read_text()
+    )
+
+
+def test_a_report_of_what_is_there_so_far(out, setting, tmp_path, monkeypatch):
+    """After each cell that ends, as far as the time between two reports allows; and when it is stopped."""
+    cells = ["tac-1-shot-6-way", "tac-cosine-1-shot-6-way", "tac-1-shot-6-way-distractors"]
+    drafts = []
+
+    def run_two(planned, runs, *, report, **_):
+        for name in cells[:2]:
+            shutil.copytree(out / "runs" / name, runs / name)
+            report(Outcome(name, [{"mean": 50.0, "interval": 1.0}]))
+            drafts.append(read_content(tmp_path / "out")["missing"] if (tmp_path / "out").exists() else None)
+        report(Outcome(cells[2], reason="no such luck"))
+        raise Interrupted("stopped")
+
+    monkeypatch.setattr("handful.experiments.reproduce.run_grid", run_two)
+    monkeypatch.setattr("handful.experiments.reproduce.DRAFT_SECONDS", 0.0)
+    wanted = replace(setting, methods=("tac",))
+    with pytest.raises(Interrupted):
+        reproduce(["table1", "tsne"], wanted, tmp_path / "out", command="the command", device="cpu")
+    last = "tac-cosine-1-shot-6-way-distractors"
+    assert [set(names) for names in drafts] == [{*cells[1:], last}, {cells[2], last}]
+    content, text = read_content(tmp_path / "out"), (tmp_path / "out" / "report.md").read_text()
+    assert content["missing"] == [last]
+    assert f"1 of 4 cells are missing: {last}. Run the same command again to go on: the command" in text
+    states = {(row["system"], row["distractors"]): row["state"] for row in content["table1"]}
+    assert states == {
+        ("TAC", False): "measured", ("TAC", True): "failed",
+        ("TAC, cosines in M", False): "measured", ("TAC, cosines in M", True): "missing",
+    }  # fmt: skip
+    assert "| TAC, cosines in M |" in text and "| missing |" in text and "no such luck" in text
+
+    monkeypatch.undo()
+    content = reproduce(["table1", "tsne"], wanted, tmp_path / "out", command="the command", jobs=2, device="cpu")
+    assert content["missing"] == [] and content["tsne"]
+    assert "are missing" not in (tmp_path / "out" / "report.md").read_text()
+
+
+def test_a_stopped_start_names_all_cells(setting, tmp_path, monkeypatch):
+    def stop(*_: object, **__: object) -> None:
+        raise Interrupted("stopped")
+
+    monkeypatch.setattr("handful.experiments.reproduce.run_grid", stop)
+    wanted = replace(setting, methods=("tac",), pretraining=3, distractors=(False,))
+    with pytest.raises(Interrupted):
+        reproduce(["table1"], wanted, tmp_path / "out", command="", device="cpu")
+    assert "2 of 2 cells are missing" in (tmp_path / "out" / "report.md").read_text()
+
+
+def test_each_split_is_loaded_once(photos, tmp_path, handful, monkeypatch):
+    """In this process; the workers, which are others, open the cache for themselves."""
+    loaded = []
+
+    def counting(name: str, split: str, *args: Any, **options: Any) -> Any:
+        loaded.append(split)
+        return load_dataset(name, split, *args, **options)
+
+    for place in ("handful.datasets", "handful.experiments.reproduce", "handful.runs.folder"):
+        monkeypatch.setattr(f"{place}.load_dataset", counting)
+    monkeypatch.setattr("handful.experiments.paper.recipe_for", lambda name: Recipe(
+        EpisodeSpec(6, queries=2, unlabelled=2), EpisodeSpec(5, queries=3, unlabelled=3)
+    ))  # fmt: skip
+    code, _, errors = handful(
+        "reproduce", "table3", "tsne", "entropy", "--dataset", "folder", "--data", photos, "--image-size", 28,
+        "--labelled-ratio", 0.5, "--out", tmp_path, "--method", "tac", "--shots", 1, "--pretrain", 2, *SHORT,
+    )  # fmt: skip
+    assert code == 0, errors
+    assert sorted(loaded) == ["test", "train", "val"]
 
 
 def test_all_models_can_start_from_one_classifier(setting, tmp_path):
@@ -617,7 +725,7 @@ def test_stopped_twice_it_ends_in_the_same_report(mini, tmp_path, handful):
         assert process.returncode == 130, errors
         assert "run the same command again" in errors
         assert "Traceback" not in errors
-        assert not (stopped / "report.html").exists()
+        assert "cells are missing: " in (stopped / "report.md").read_text()
     for out in (straight, stopped):
         assert handful(*words(out))[0] == 0
     assert read_content(stopped) == read_content(straight)

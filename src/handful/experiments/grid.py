@@ -59,6 +59,7 @@ def run_grid(
     ray_address: str | None = None,
     report: Report | None = None,
     bar: Bar = no_bar,
+    fingerprint: str | None = None,
 ) -> list[Outcome]:
     """Train and evaluate every cell in ``folder/<name>``, several at a time; finished ones are skipped.
 
@@ -76,6 +77,7 @@ def run_grid(
         ray_address: of a running cluster; else ``RAY_ADDRESS``, else a Ray of our own on this machine.
         report: called for each cell as it ends.
         bar: shows the preparation of the data.
+        fingerprint: of the training images of all cells, if the caller has loaded their data: it is not loaded again.
 
     Raises:
         HandfulError: if the folder holds cells with other settings.
@@ -95,7 +97,7 @@ def run_grid(
             end(Outcome(cell.name, results, skipped=True))
     waiting = [cell for cell in cells if cell.name not in outcomes]
     if waiting:
-        _prepare(waiting, bar)
+        _prepare(waiting, bar, fingerprint)
         folder.mkdir(parents=True, exist_ok=True)
         with (
             tempfile.TemporaryDirectory(prefix=".running-", dir=folder, ignore_cleanup_errors=True) as session,
@@ -127,10 +129,13 @@ def _check(cells: Sequence[Cell], engine: str, jobs: int | None, threads: int) -
         raise HandfulError(f"{count} cells are called '{name}': each needs a folder of its own")
 
 
-def _prepare(cells: list[Cell], bar: Bar) -> None:
+def _prepare(cells: list[Cell], bar: Bar, fingerprint: str | None) -> None:
     """Decode the data once, before many processes want them; notice here what would fail in each."""
     seen: dict[str, str] = {}
     for config in (cell.config for cell in cells):
+        if fingerprint is not None:
+            _check_fingerprint(config, fingerprint)
+            continue
         key = json.dumps([config.dataset, config.data, config.data_options, config.image_size, config.channels])
         if key not in seen:
             images = {split: load_images(config, split, bar=bar) for split in SPLITS}

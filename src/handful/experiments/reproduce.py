@@ -1,34 +1,38 @@
-"""Run what :mod:`.plan` has planned and write the report: tables beside published figures, pictures, provenance."""
+"""Run what :mod:`.plan` has planned and write the report: tables beside published figures, pictures, provenance.
+
+A report of what is there so far is written while the cells run. So a reproduction that was stopped leaves one, which
+names the cells that are missing; and what was made before in the same folder, on the same data and with the same
+settings, is shown again.
+"""
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from itertools import zip_longest
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from ..datasets import SPLITS, ImageSet, load_dataset
-from ..datasets.base import Bar
-from ..errors import HandfulError, JobFailed
-from ..progress import grid_bar, progress_bar
-from ..publish import check_free, publish
-from ..reports import figures
-from ..reports.figures import Row
-from ..reports.page import PAGE, TEXT, Entry, Report, csv_bytes, provenance, ranks
-from ..runs.episodes import MOST_ITERATIONS
-from ..runs.results import Result, format_accuracy
-from .cell import worked
-from .check import check_classes
-from .curves import entropy_rows, first_episode
-from .grid import run_grid
-from .paper import BUDGETS, PUBLISHED, PUBLISHED_TEST_WAYS, START, TABLES, Column, System, TableSpec
-from .plan import Plan, Setting, Source, columns, plan_distractors, plan_iterations, plan_start, plan_table, plan_tac
+import joblib
 
-RUNS = "runs"  # folder of the trainings
+from ..datasets import SPLITS, ImageSet, load_dataset
+from ..datasets.base import no_bar
+from ..errors import HandfulError, Interrupted, JobFailed
+from ..io import read_object
+from ..progress import grid_bar, messages, progress_bar
+from ..publish import check_free, publish
+from ..reports.page import PAGE, TEXT, Report, provenance
+from .cell import Cell, Outcome, worked
+from .check import check_classes
+from .contents import COMPUTED, RUNS, SECTIONS, Job, section_of, settings_of
+from .grid import run_grid
+from .paper import TABLES
+from .plan import Plan, Setting, plan_distractors, plan_iterations, plan_start, plan_table, plan_tac
+from .sections import Section, kept_sections, show
+
 NUMBERS = "report.json"
-TSNE_UNLABELLED, TSNE_STEPS = 80, (1, 2, 3, 4)  # as in the paper's figure
+DRAFT_SECONDS = 60.0  # between two reports of what is there so far, at least
 
 
 def reproduce(
@@ -53,50 +57,33 @@ def reproduce(
     Returns:
         What was measured, as in ``report.json``; ``failed`` names cells without a result.
     """
-    ours = (out / RUNS).is_dir() or (out / "report.json").is_file()
+    ours = (out / RUNS).is_dir() or (out / NUMBERS).is_file()
     if out.exists() and (not out.is_dir() or any(out.iterdir())) and not ours:
         raise HandfulError(f"{out} exists and is not from a reproduction: choose another --out")
     check_free(out, (PAGE, TEXT, NUMBERS))  # not after hours of training
-    plan, planned = _planned(whats, setting)
+    kept = kept_sections(read_object(out / NUMBERS)) if (out / NUMBERS).is_file() else {}
+    cells, planned = _planned(whats, setting)
     images = images or _load(setting)
-    check_classes(plan.cells, setting.dataset, {split: len(images[split].class_names) for split in SPLITS})
-    if setting.pretraining:  # only once it is known that the rest can be planned
-        setting = _pretrained(setting, out, grid)
-        plan, planned = _planned(whats, setting)
-    cells = plan.cells
-    with grid_bar(len(cells)) as end:
-        outcomes = run_grid(cells, out / RUNS, report=lambda outcome: end(outcome.line(), outcome.skipped), **grid)
-    failed = {outcome.name: outcome.reason for outcome in outcomes if outcome.results is None}
-
-    report = Report(f"{', '.join(whats)} on {setting.dataset}")
-    content: dict[str, Any] = {"dataset": setting.dataset, "caption": setting.caption(), "failed": failed}
+    check_classes(cells, setting.dataset, {split: len(images[split].class_names) for split in SPLITS})
+    grid = {**grid, "fingerprint": setting.images.fingerprint()}
+    job = Job(setting, command, out, images, cells, planned, kept)
+    try:
+        if setting.pretraining:  # only once it is known that the rest can be planned
+            setting = _pretrained(setting, out, grid)
+            cells, planned = _planned(whats, setting)
+            job = replace(job, setting=setting, cells=cells, planned=planned)
+        _run(job, grid)
+    except Interrupted:
+        _draft(job)
+        raise
     with progress_bar() as bar:
-        for what in whats:
-            if what in TABLES:
-                content[what] = _table(report, what, setting, planned[what], out)
-            else:
-                content[what] = _FIGURES[what](report, setting, planned[what], out, bar)
-    if failed:
-        report.section("Failed")
-        report.paragraph("; ".join(f"{name}: {reason}" for name, reason in failed.items()))
-    report.section("Where this comes from")
-    runs = {out / RUNS / cell.name for cell in cells} | ({setting.start} if setting.start else set())
-    hours = sum(map(worked, runs)) / 3600
-    facts = {
-        "data": f"{setting.dataset}, fingerprint {setting.images.fingerprint()} (train)",
-        "seed": str(setting.seed),
-        "trainings": f"{len(runs)}, {hours:.1f} hours of one worker in all",
-    }
-    report.facts(provenance(command, facts))
-    content["report"] = str(out / PAGE)
-    report.attach(NUMBERS, (json.dumps(content, indent=2) + "\n").encode())
-    publish(out, report.files())
-    return content
+        return _write(job, {what: SECTIONS[what](job, what, bar) for what in whats})
 
 
-def _planned(whats: Sequence[str], setting: Setting) -> tuple[Plan, dict[str, Any]]:
+def _planned(whats: Sequence[str], setting: Setting) -> tuple[list[Cell], dict[str, Any]]:
     plan = Plan(setting)
-    return plan, {what: _PLANS[what](plan) if what in _PLANS else plan_table(plan, TABLES[what]) for what in whats}
+    planned = {what: _PLANS[what](plan) if what in _PLANS else plan_table(plan, TABLES[what]) for what in whats}
+    return plan.cells, planned
 
 
 def _load(setting: Setting) -> dict[str, ImageSet]:
@@ -121,154 +108,104 @@ def _pretrained(setting: Setting, out: Path, grid: dict[str, Any]) -> Setting:
     return replace(setting, start=out / RUNS / source.cell)
 
 
-def _table(
-    report: Report, what: str, setting: Setting, planned: dict[System, dict[Column, Source]], out: Path
-) -> list[Row]:
-    """Our accuracy with its interval, the published one and the difference below it; best and second best marked."""
-    table: TableSpec = TABLES[what]
-    found = {
-        system: {column: source.result(out / RUNS) for column, source in sources.items()}
-        for system, sources in planned.items()
-    }
-    shown = columns(setting, table)
-    ranked = {column: ranks([_mean(line[column]) for line in found.values()]) for column in shown}
-    published = PUBLISHED.get(setting.dataset, {}) if setting.recipe.test.ways == PUBLISHED_TEST_WAYS else {}
-    lines: list[list[Entry | str]] = []
-    rows: list[Row] = []
-    for index, (system, cells) in enumerate(found.items()):
-        entries = []
-        for column in shown:
-            result, theirs = cells[column], published.get(system.title, {}).get(column)
-            entries.append(_entry(result, theirs, ranked[column][index]))
-            rows.append({
-                "system": system.line, "shots": column[0], "distractors": column[1],
-                "accuracy": result and result.mean, "interval": result and result.interval,
-                "split_interval": result and result.split_interval, "refinements": result and result.iterations,
-                "published": theirs,
-            })  # fmt: skip
-        lines.append([system.line, *entries])
-    report.section(f"{table.title} (%)")
-    header = [f"{shots}-shot" + (", distractors" if others else "") for shots, others in shown]
-    report.table(["system", *header], lines)
-    report.paragraph(setting.caption())
-    if any(system.training == START[0].method for system in found):
-        report.paragraph("The lines called Classifier are of the common start alone.")
-    report.paragraph(
-        "'it.': refinements, chosen on validation classes. Bold: best of the column; underlined or in italics: second. "
-        + _about_published(setting, bool(published))
-    )
-    report.attach(f"{what}.csv", csv_bytes(rows))
-    return rows
+def _run(job: Job, grid: dict[str, Any]) -> None:
+    """Run the cells; write a report of what is there so far when one has ended, at most once in ``DRAFT_SECONDS``."""
+    written: float | None = None
+    at_once = grid.get("jobs") or max(1, joblib.cpu_count() // grid.get("threads", 1))
+    with grid_bar(len(job.cells), at_once) as end:
+
+        def ended(outcome: Outcome) -> None:
+            nonlocal written
+            job.outcomes[outcome.name] = outcome
+            end(outcome.line(), outcome.skipped)
+            due = written is None or time.monotonic() - written >= DRAFT_SECONDS
+            if due and not outcome.skipped and len(job.outcomes) < len(job.cells):
+                _draft(job)
+                written = time.monotonic()
+
+        run_grid(job.cells, job.runs, report=ended, **grid)
 
 
-def _mean(result: Result | None) -> float | None:
-    return None if result is None else float(result.mean)
+def _draft(job: Job) -> None:
+    """Write a report of what is there so far; what cannot be written now may be at the end."""
+    try:
+        sections = {}
+        for what in job.planned:
+            before = job.kept.get(what)
+            if what in COMPUTED and before and before.settings == settings_of(job.setting):
+                sections[what] = before
+            elif what in COMPUTED:
+                sections[what] = section_of(job, what, [], [])
+            else:
+                sections[what] = SECTIONS[what](job, what, no_bar)
+        _write(job, sections)
+    except (HandfulError, OSError) as error:
+        messages.print(f"no report of what is there so far: {error}", highlight=False, soft_wrap=True)
 
 
-def _entry(result: Result | None, published: float | None, rank: str) -> Entry:
-    if result is None:
-        return Entry("failed")
-    notes = [f"{result.iterations} it."] if result.iterations else []
-    if published is not None:
-        notes.append(f"published {published:.2f} ({result.mean - published:+.2f})")
-    return Entry(format_accuracy(result.mean, result.interval), ", ".join(notes), rank)
+# --- the report
 
 
-def _about_published(setting: Setting, there: bool) -> str:
-    if not there and setting.dataset in PUBLISHED:
-        return f"The published figures are of {PUBLISHED_TEST_WAYS} ways in testing, so they do not stand beside these."
-    if not there:
-        return "There are no published figures for this data set."
-    short = setting.budget.episodes < BUDGETS["paper"].episodes
-    warning = (
-        f" These models saw {setting.budget.episodes:,} training episodes, TapNet's public code takes "
-        f"{BUDGETS['paper'].episodes:,}: trained too briefly to be compared with the published figures."
-    )
-    return "Published: beside ours, with the difference." + (warning if short and setting.dataset != "omniglot" else "")
+def _write(job: Job, made: dict[str, Section]) -> dict[str, Any]:
+    """Publish the report of these sections, and of those that were made before with the same settings."""
+    setting, settings = job.setting, settings_of(job.setting)
+    before = {what: section for what, section in job.kept.items() if what not in made}
+    again = {what: section for what, section in before.items() if section.settings == settings}
+    others = {what: section for what, section in before.items() if what not in again}
+    names = [cell.name for cell in job.cells]
+    missing, shown = job.missing(names), {**made, **again}
 
-
-def _iterations(report: Report, setting: Setting, planned: dict[System, Source], out: Path, bar: Bar) -> list[Row]:
-    """TAC against the variant of soft k-means that is best at its own best number of refinements."""
-    results = {system: source.result(out / RUNS) for system, source in planned.items()}
-    there = {system: result for system, result in results.items() if result is not None}
-    ours = [system for system in there if system.method == "tac"]
-    rivals = sorted((s for s in there if s.method != "tac"), key=lambda s: -max(there[s].by_iteration))
-    rows = [
-        {"setting": f"{setting.dataset}, {setting.fewest}-shot", "method": system.title, "refinements": step,
-         "accuracy": mean, "interval": interval}
-        for system in [*ours, *rivals[:1]]
-        for step, (mean, interval) in enumerate(
-            zip_longest(there[system].by_iteration, there[system].intervals or [])
+    report = Report(f"{', '.join(shown)} on {setting.dataset}")
+    if missing:
+        report.section("Not finished")
+        report.paragraph(
+            f"{len(missing)} of {len(names)} cells are missing: {', '.join(missing)}. Run the same command again to "
+            f"go on: {job.command}"
         )
-    ]  # fmt: skip
-    report.section("Accuracy against refinements")
-    if rows:
-        picture = figures.accuracy_by_iteration(rows)
-        report.picture(picture, "accuracy against refinements", "iterations", rows)
-    report.paragraph(
-        f"TAC and the best variant of soft k-means, {setting.recipe.test.ways}-way, without distractors. Zero "
-        f"refinements use the labelled images only. {setting.caption()}"
-    )
-    return rows
+    for what, section in shown.items():
+        show(report, what, section)
+        if what in again:
+            unfinished = f" Not finished, these cells are missing: {', '.join(section.missing)}." * bool(
+                section.missing
+            )
+            report.paragraph(f"Made before in this folder, with the same settings: {section.command}.{unfinished}")
+    if failed := {name: reason for section in shown.values() for name, reason in section.failed.items()}:
+        report.section("Failed")
+        report.paragraph("; ".join(f"{name}: {reason}" for name, reason in failed.items()))
+    if others:
+        report.section("Made here with other settings")
+        report.paragraph(
+            "Not shown, as it cannot be compared with the above: "
+            + "; ".join(
+                f"{what} ({what}.csv)" + f", by {one.command}" * bool(one.command) for what, one in others.items()
+            )
+        )
+    report.section("Where this comes from")
+    report.facts(provenance(job.command, _facts(job)))
+    content: dict[str, Any] = {
+        "dataset": setting.dataset,
+        "caption": setting.caption(),
+        "failed": job.failed(names),
+        "missing": missing,
+        **{what: section.rows for what, section in shown.items()},
+        "sections": {what: section.about() for what, section in shown.items()},
+        "others": {what: asdict(section) for what, section in others.items()},
+        "report": str(job.out / PAGE),
+    }
+    report.attach(NUMBERS, (json.dumps(content, indent=2) + "\n").encode())
+    publish(job.out, report.files())
+    return content
 
 
-def _entropy(report: Report, setting: Setting, source: Source, out: Path, bar: Bar) -> list[Row]:
-    run = out / RUNS / source.cell
-    rows: list[Row] = []
-    report.section("Clustering in M, and in the embedding space")
-    if source.result(out / RUNS) is not None:
-        rows = entropy_rows(run, _test(setting, bar), source.measurement.protocol, bar)
-        report.picture(figures.entropy(rows), "accuracy and cross-entropy against refinements", "entropy", rows)
-    report.paragraph(
-        "The same weights of TAC; unlabelled images are clustered in M or in the embedding space, queries are "
-        f"classified in M. Cross-entropy is that of the soft labels which the refinement used. {setting.caption()}"
-    )
-    return rows
-
-
-def _tsne(report: Report, setting: Setting, source: Source, out: Path, bar: Bar) -> list[Row]:
-    report.section("The space after each refinement")
-    if source.result(out / RUNS) is None:
-        return []
-    wanted = replace(setting.spec(setting.fewest, False), unlabelled=TSNE_UNLABELLED)
-    rows, spec = first_episode(
-        out / RUNS / source.cell, _test(setting, bar), setting.labelled_ratio, setting.seed, wanted, TSNE_STEPS
-    )
-    report.picture(figures.tsne(rows), "t-SNE of one episode", "tsne", rows)
-    report.paragraph(
-        f"t-SNE of the first test episode of seed {setting.seed}: {spec.shots} labelled and {spec.unlabelled} "
-        "unlabelled images of each class. Coloured points lie in their own class's cluster (how many is written "
-        "beside), grey ones in another's."
-    )
-    return rows
-
-
-def _distractors(
-    report: Report, setting: Setting, planned: dict[int, dict[System, dict[float, Source]]], out: Path, bar: Bar
-) -> list[Row]:
-    rows = [
-        {"setting": f"{shots}-shot", "method": system.title, "share": round(100 * share),
-         "accuracy": result.mean, "interval": result.interval}
-        for shots, lines in planned.items()
-        for system, sources in lines.items()
-        for share, source in sources.items()
-        if (result := source.result(out / RUNS)) is not None
-    ]  # fmt: skip
-    report.section("Accuracy under a growing share of distractors")
-    if rows:
-        picture = figures.accuracy_by_share(rows)
-        report.picture(picture, "accuracy against the share of distractors", "distractors", rows)
-    test = setting.recipe.test
-    report.paragraph(
-        f"Realistic episodes: {2 * test.ways * test.unlabelled} unlabelled images in all, uneven over the classes, "
-        "distractors from all other classes. The weights are those trained with even distractors, half of the "
-        f"unlabelled images, for every share. {setting.caption()}"
-    )
-    return rows
-
-
-def _test(setting: Setting, bar: Bar) -> ImageSet:
-    return load_dataset(setting.dataset, "test", setting.data, options=setting.data_options, bar=bar)
+def _facts(job: Job) -> dict[str, str]:
+    setting = job.setting
+    runs = {job.runs / name for name in job.outcomes} | ({setting.start} if setting.start else set())
+    hours = sum(map(worked, runs)) / 3600
+    return {
+        "data": f"{setting.dataset}, fingerprint {setting.images.fingerprint()} (train)",
+        "seed": str(setting.seed),
+        "trainings": f"{len(runs)}, {hours:.1f} hours of one worker in all",
+    }
 
 
 _PLANS: dict[str, Callable[[Plan], Any]] = {
@@ -277,10 +214,3 @@ _PLANS: dict[str, Callable[[Plan], Any]] = {
     "tsne": plan_tac,
     "distractors": plan_distractors,
 }
-_FIGURES: dict[str, Callable[..., list[Row]]] = {
-    "iterations": _iterations,
-    "entropy": _entropy,
-    "tsne": _tsne,
-    "distractors": _distractors,
-}
-assert max(TSNE_STEPS) <= MOST_ITERATIONS

@@ -1,0 +1,123 @@
+"""The tables and figures of a reproduction's report, drawn from rows of plain values.
+
+What a section needs is in ``report.json`` as well, so a later command in the same folder can show it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from ..errors import HandfulError
+from ..reports import figures
+from ..reports.figures import Row
+from ..reports.page import Entry, Report, csv_bytes, ranks
+from .cell import format_accuracy
+from .paper import FIGURES, TABLES
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure: the title above it, how it is drawn from rows, and what it shows in words."""
+
+    title: str
+    draw: Callable[[Sequence[Row]], Figure]
+    description: str
+
+
+PICTURES = {
+    "tsne": Picture("The space after each refinement", figures.tsne, "t-SNE of one episode"),
+    "iterations": Picture(
+        "Accuracy against refinements", figures.accuracy_by_iteration, "accuracy against refinements"
+    ),
+    "entropy": Picture(
+        "Clustering in M, and in the embedding space",
+        figures.entropy,
+        "accuracy and cross-entropy against refinements",
+    ),
+    "distractors": Picture(
+        "Accuracy under a growing share of distractors",
+        figures.accuracy_by_share,
+        "accuracy against the share of distractors",
+    ),
+}
+assert set(PICTURES) == set(FIGURES)
+
+
+@dataclass(frozen=True)
+class Section:
+    """One table or figure.
+
+    Attributes:
+        rows: its numbers.
+        notes: the paragraphs below it.
+        failed: cells that it lacks, and why they failed.
+        missing: cells that have not been run yet.
+        command: what was typed to make it.
+        settings: the data and settings that it was made with.
+    """
+
+    rows: list[Row]
+    notes: list[str]
+    failed: dict[str, str] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+    command: str = ""
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def about(self) -> dict[str, Any]:
+        """All but the rows, for ``report.json``."""
+        return {name: value for name, value in asdict(self).items() if name != "rows"}
+
+
+def kept_sections(content: dict[str, Any]) -> dict[str, Section]:
+    """The sections that a ``report.json`` holds; one of an older version says nothing of their settings."""
+    try:
+        about = content.get("sections", {})
+        found = {what: Section(content[what], **about.get(what, {"notes": []}))
+                 for what in (*TABLES, *FIGURES) if what in content}  # fmt: skip
+        return found | {what: Section(**entry) for what, entry in content.get("others", {}).items()}
+    except (AttributeError, KeyError, TypeError) as error:
+        raise HandfulError(
+            "report.json is not that of a reproduction: move it away, or choose another --out"
+        ) from error
+
+
+def show(report: Report, what: str, section: Section) -> None:
+    """Append a table or figure to a report, with its files."""
+    if what in TABLES:
+        report.section(f"{TABLES[what].title} (%)")
+        _show_table(report, section.rows)
+        report.attach(f"{what}.csv", csv_bytes(section.rows))
+    else:
+        picture = PICTURES[what]
+        report.section(picture.title)
+        if section.rows:
+            report.picture(picture.draw(section.rows), picture.description, what, section.rows)
+        elif section.missing:
+            report.paragraph("Not drawn yet.")
+    for note in section.notes:
+        report.paragraph(note)
+
+
+def _show_table(report: Report, rows: Sequence[Row]) -> None:
+    """Our accuracy with its interval, the published one and the difference below it; best and second best marked."""
+    columns = list(dict.fromkeys((row["shots"], row["distractors"]) for row in rows))
+    lines: dict[str, list[Entry | str]] = {row["system"]: [row["system"]] for row in rows}
+    for column in columns:
+        cells = [row for row in rows if (row["shots"], row["distractors"]) == column]
+        for row, rank in zip(cells, ranks([row["accuracy"] for row in cells]), strict=True):
+            lines[row["system"]].append(_entry(row, rank))
+    header = [f"{shots}-shot" + (", distractors" if others else "") for shots, others in columns]
+    report.table(["system", *header], list(lines.values()))
+
+
+def _entry(row: Row, rank: str) -> Entry:
+    if row["accuracy"] is None:
+        return Entry(row.get("state", "failed"))
+    notes = [f"{row['refinements']} it."] if row["refinements"] else []
+    if row["published"] is not None:
+        notes.append(f"published {row['published']:.2f} ({row['accuracy'] - row['published']:+.2f})")
+    return Entry(format_accuracy(row["accuracy"], row["interval"]), ", ".join(notes), rank)
