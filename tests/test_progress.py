@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import io
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -67,3 +69,21 @@ def test_the_time_left_goes_down_between_two_cells(screen, monkeypatch):
         assert column.render(task).plain == "about 0:01:00 left"
         now[0] = 600.0
         assert column.render(task).plain == "about 0:00:00 left"
+
+
+def test_a_training_writes_a_line_for_each_validation_to_a_log(capsys):
+    with progress.training_bar("training tac", 20) as show:
+        show(5, 3.0, 5, -1.0, None)
+        show(10, 6.0, 10, 61.2, 61.2)
+        show(20, 0.0, 0, 61.2, 60.0)
+    assert capsys.readouterr().err.splitlines() == [
+        "training tac: episode 10 of 20, validation 61.2 % (best 61.2 %)",
+        "training tac: episode 20 of 20, validation 60.0 % (best 61.2 %)",
+    ]
+
+
+def test_a_bar_knows_nobody():
+    """It is at the bottom: of the package it may know the terminal only."""
+    tree = ast.parse(Path(progress.__file__).read_text(encoding="utf-8"))
+    imported = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level]
+    assert imported == ["terminal"]

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from rich.progress import (
     BarColumn,
@@ -22,12 +21,10 @@ from rich.text import Text
 
 from .terminal import Terminal, printable
 
-if TYPE_CHECKING:
-    from .runs.config import RunConfig
-    from .runs.episodes import Accuracy, Tick
-    from .runs.training import Observer
-    from .runs.training import Progress as TrainingProgress
-
+Tick = Callable[[float], None]  # called with how many more are done
+# Called with the episodes done, the loss since the last validation (its sum and its steps), the best validation
+# accuracy so far and, after a validation, its accuracy; both in percent.
+ShowTraining = Callable[[int, float, int, float, float | None], None]
 messages = Terminal(stderr=True)
 
 
@@ -44,22 +41,22 @@ def progress_bar() -> Iterator[Callable[[str, int], Tick]]:
 
 
 @contextmanager
-def training_bar(what: str, config: RunConfig) -> Iterator[Observer]:
+def training_bar(what: str, episodes: int) -> Iterator[ShowTraining]:
     """A bar over the episodes with loss, validation accuracy and time left; a line per validation in a log file."""
     with _layout() as bars:
-        task = bars.add_task(printable(what), total=config.episodes, note="")
+        task = bars.add_task(printable(what), total=episodes, note="")
         validated = ""
 
-        def observe(progress: TrainingProgress, accuracy: Accuracy | None) -> None:
+        def show(episode: int, loss_sum: float, loss_steps: int, best: float, accuracy: float | None) -> None:
             nonlocal validated
             if accuracy is not None:
-                validated = f"validation {accuracy.mean:.1f} % (best {progress.best:.1f} %)"
+                validated = f"validation {accuracy:.1f} % (best {best:.1f} %)"
                 if not messages.is_terminal:
-                    messages.print(f"{what}: episode {progress.episode} of {config.episodes}, {validated}")
-            loss = f"loss {progress.loss_sum / progress.loss_steps:.3f}" if progress.loss_steps else ""
-            bars.update(task, completed=progress.episode, note=f"{loss}  {validated}")
+                    messages.print(f"{what}: episode {episode} of {episodes}, {validated}")
+            loss = f"loss {loss_sum / loss_steps:.3f}" if loss_steps else ""
+            bars.update(task, completed=episode, note=f"{loss}  {validated}")
 
-        yield observe
+        yield show
 
 
 @contextmanager

@@ -11,7 +11,9 @@ from handful.experiments.paper import (
     ABLATION,
     BUDGETS,
     FIGURES,
+    OVER_REFINEMENTS,
     PUBLISHED,
+    PUBLISHED_WAYS,
     RECIPES,
     SHARES,
     START,
@@ -23,7 +25,7 @@ from handful.experiments.paper import (
 from handful.experiments.plan import check_what
 from handful.methods import build_method, methods
 
-EVERY_SYSTEM = [*SYSTEMS, *ABLATION, *START]
+EVERY_SYSTEM = [*SYSTEMS.values(), *ABLATION.values(), *START.values()]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +87,9 @@ def test_the_weights_of_a_system_can_be_evaluated_as_it(system):
 
 
 def test_semi_supervised_inference_is_trained_without_unlabelled_images():
-    borrowed = {system.title: build_method(system.training, dim=64, ways=5) for system in SYSTEMS if system.trained_as}
+    borrowed = {
+        system.title: build_method(system.training, dim=64, ways=5) for system in SYSTEMS.values() if system.trained_as
+    }
     assert set(borrowed) == {"PN + Semi-Sup. Inference", "TapNet + Semi-Sup. Inference"}
     assert not any(method.trains_on_unlabelled for method in borrowed.values())
 
@@ -95,6 +99,16 @@ def test_every_method_has_a_line():
     assert {system.method for system in UNDER_DISTRACTORS} <= set(methods())
     for table in TABLES.values():
         assert len({system.line for system in table.systems}) == len(table.systems), "no two lines look the same"
+
+
+def test_systems_are_named_by_what_they_are():
+    for key, system in {**SYSTEMS, **START}.items():
+        assert key in (system.method, f"{system.method}-{system.variant}", f"{system.training}-semi")
+    assert [system.title for system in OVER_REFINEMENTS] == [
+        "TAC", "TAC, cosines in M", "Soft k-Means", "Soft k-Means + Cluster", "Masked Soft k-Means"
+    ]  # fmt: skip
+    assert PUBLISHED_WAYS == {"pn": 5, "soft-kmeans": 5, "soft-kmeans-cluster": 5, "masked-soft-kmeans": 5,
+                              "tapnet": 20, "tac": 20, "tacdap": 20}  # fmt: skip
 
 
 def test_budgets_differ_only_in_episodes_and_splits():
@@ -123,7 +137,7 @@ def test_systems_published_with_other_training_ways_have_a_second_line(ways, aga
     second = {line.training: line.published_ways for line in lines if line.published_ways}
     assert again <= set(second)
     assert set(second.values()) == {25 - ways}, "5 where the recipe has 20, and 20 where it has 5"
-    assert [line for line in lines if not line.published_ways] == list(SYSTEMS)
+    assert [line for line in lines if not line.published_ways] == list(SYSTEMS.values())
     assert len({line.line for line in lines}) == len(lines), "no two lines are called the same"
     few = TABLES["table1"].lines(ways, classes=9)
     assert not [line for line in few if line.published_ways], "they need 10 or 40 classes"
@@ -131,9 +145,9 @@ def test_systems_published_with_other_training_ways_have_a_second_line(ways, aga
 
 def test_a_common_start_has_lines_of_its_own_where_systems_are_compared():
     lines = TABLES["table1"].lines(20, classes=40, start=True)
-    assert lines[:2] == list(START)
+    assert lines[:2] == list(START.values())
     assert lines[2:] == TABLES["table1"].lines(20, classes=40)
-    assert TABLES["table3"].lines(20, classes=40, start=True) == list(ABLATION)
+    assert TABLES["table3"].lines(20, classes=40, start=True) == list(ABLATION.values())
 
 
 def test_letters_are_not_mirrored():

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import io
+from pathlib import Path
 
 import pytest
 from matplotlib.figure import Figure
 
-from handful.reports.figures import MOST_LETTERS, accuracy_by_iteration, add_legend, shortened, tsne
+from handful.reports import figures, page
+from handful.reports.figures import MOST_LETTERS, accuracy_by_iteration, add_legend, iteration_rows, shortened, tsne
 
 NAMES = ["_private", "__", "$\\frac{1$", "$x$", "$", "\\$5", "a\nb", "\x1b[2J", "x" * 200, "grün"]
 
@@ -30,6 +33,18 @@ def test_every_method_is_in_the_legend_of_the_curves():
             for setting, methods in {"1-shot $": ["_a", "$b$"], "5-shot": ["_a", "only here"]}.items()
             for method in methods for step in range(2)]  # fmt: skip
     assert legend_of(accuracy_by_iteration(rows)) == ["_a", "$b$", "only here"]
+
+
+def test_refinements_are_counted_from_none():
+    rows = iteration_rows("1-shot", "TAC", [50.0, 60.0], [1.0, None])
+    assert [(row["refinements"], row["accuracy"], row["interval"]) for row in rows] == [(0, 50.0, 1.0), (1, 60.0, None)]
+
+
+@pytest.mark.parametrize("module", [figures, page])
+def test_reports_know_nothing_of_runs(module):
+    tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
+    imported = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level}
+    assert not [name for name in imported if name.startswith(("runs", "experiments", "labelling", "cli"))]
 
 
 def test_a_legend_of_axes():

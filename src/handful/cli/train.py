@@ -124,10 +124,11 @@ def train(
     elif resume and (out / "config.json").exists():
         known = read_config(out)
         config = replace(config, start=known.start, start_weights=known.start_weights)
-    with training_bar(f"training {method}", config) as observe:
+    with training_bar(f"training {method}", config.episodes) as show:
         progress = run_training(
             config, out, train_images, validation_images, resume=resume, accelerator=device, devices=devices,
-            num_nodes=num_nodes, observe=observe,
+            num_nodes=num_nodes,
+            observe=lambda p, found: show(p.episode, p.loss_sum, p.loss_steps, p.best, found.mean if found else None),
         )  # fmt: skip
     if not is_main_process():
         return

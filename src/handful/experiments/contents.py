@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from ..datasets import ImageSet
 from ..datasets.base import Bar
-from ..reports.figures import Row
+from ..reports.figures import Row, iteration_rows
 from ..runs.episodes import MOST_ITERATIONS
 from ..runs.results import Result
 from .cell import Cell, Outcome
@@ -68,7 +67,7 @@ def settings_of(setting: Setting) -> dict[str, Any]:
     """What two tables must have in common to stand in one report; which lines and columns they have may differ."""
     found = {
         "dataset": setting.dataset, "fingerprint": setting.images.fingerprint(), "recipe": asdict(setting.recipe),
-        "labelled_ratio": setting.labelled_ratio, "budget": asdict(setting.budget), "precision": setting.precision,
+        "labelled_ratio": setting.labelled_ratio, "budget": asdict(setting.budget), "training": setting.training,
         "seed": setting.seed, "pretraining": setting.pretraining,
     }  # fmt: skip
     settings: dict[str, Any] = json.loads(json.dumps(found))  # as they are read again: lists for tuples
@@ -104,7 +103,7 @@ def _table(job: Job, what: str, bar: Bar) -> Section:
                 "published": published.get(system.title, {}).get(column), "state": "measured" if result else lacking,
             })  # fmt: skip
     notes = [setting.caption()]
-    if any(system.training == START[0].method for system in planned):
+    if any(system.training == START["classifier"].method for system in planned):
         notes.append("The lines called Classifier are of the common start alone.")
     notes.append(
         "'it.': refinements, chosen on validation classes. Bold: best of the column; underlined or in italics: second. "
@@ -134,14 +133,12 @@ def _iterations(job: Job, what: str, bar: Bar) -> Section:
     there = {system: result for system, result in results.items() if result is not None}
     ours = [system for system in there if system.method == "tac"]
     rivals = sorted((s for s in there if s.method != "tac"), key=lambda s: -max(there[s].by_iteration))
-    rows = [
-        {"setting": f"{setting.dataset}, {setting.fewest}-shot", "method": system.title, "refinements": step,
-         "accuracy": mean, "interval": interval}
-        for system in [*ours, *rivals[:1]]
-        for step, (mean, interval) in enumerate(
-            zip_longest(there[system].by_iteration, there[system].intervals or [])
-        )
-    ]  # fmt: skip
+    rows: list[Row] = []
+    for system in [*ours, *rivals[:1]]:
+        means = there[system].by_iteration
+        kept = there[system].intervals or []
+        intervals = kept if len(kept) == len(means) else [None] * len(means)
+        rows += iteration_rows(f"{setting.dataset}, {setting.fewest}-shot", system.title, means, intervals)
     note = (
         f"TAC and the best variant of soft k-means, {setting.recipe.test.ways}-way, without distractors. Zero "
         f"refinements use the labelled images only. {setting.caption()}"

@@ -131,7 +131,7 @@ def run_demo(
         for column, setting in enumerate(SETTINGS)
         for title, cells in rows.items()
         if len(cells[column].by_iteration) > 1
-        for line in figures.iteration_rows(setting, title, cells[column])
+        for line in figures.iteration_rows(setting, title, cells[column].by_iteration, cells[column].intervals)
     ]
     report.picture(figures.accuracy_by_iteration(lines), "accuracy against refinements", "refinements", lines)
     report.paragraph("Zero refinements use the labelled images only.")
@@ -218,8 +218,11 @@ def _train(
         validate_every=episodes,
         seed=seed,
     )
-    with training_bar(f"training {model.method}", config) as observe:
-        train(config, folder, images["train"], images["val"], resume=True, accelerator=device, observe=observe)
+    with training_bar(f"training {model.method}", config.episodes) as show:
+        train(
+            config, folder, images["train"], images["val"], resume=True, accelerator=device,
+            observe=lambda p, found: show(p.episode, p.loss_sum, p.loss_steps, p.best, found.mean if found else None),
+        )  # fmt: skip
 
 
 def _evaluate(

@@ -49,37 +49,48 @@ class System:
 VARIANTS: dict[str, dict[str, Any]] = {
     "cosine": {"cosine_clustering": True, "cluster_scale": 6.0, "grad_through_soft_labels": True},
 }
-SYSTEMS = (
-    System("PN", "pn"),
-    System("PN + Semi-Sup. Inference", "soft-kmeans", trained_as="pn"),
-    System("Soft k-Means", "soft-kmeans"),
-    System("Soft k-Means + Cluster", "soft-kmeans-cluster"),
-    System("Masked Soft k-Means", "masked-soft-kmeans"),
-    System("TPN", "tpn"),
-    System("RN", "relation"),
-    System("MetaGAN + RN", "metagan"),
-    System("IMP", "imp"),
-    System("TapNet", "tapnet"),
-    System("TapNet + Semi-Sup. Inference", "tapnet-semi", trained_as="tapnet"),
-    System("TAC", "tac"),
-    System("TACdap", "tacdap"),
-    System("TAC, cosines in M", "tac", variant="cosine"),
-    System("TACdap, cosines in M", "tacdap", variant="cosine"),
-)
+# The lines of Tables 1 and 2, by a key that other tables and figures name them with.
+SYSTEMS = {
+    "pn": System("PN", "pn"),
+    "pn-semi": System("PN + Semi-Sup. Inference", "soft-kmeans", trained_as="pn"),
+    "soft-kmeans": System("Soft k-Means", "soft-kmeans"),
+    "soft-kmeans-cluster": System("Soft k-Means + Cluster", "soft-kmeans-cluster"),
+    "masked-soft-kmeans": System("Masked Soft k-Means", "masked-soft-kmeans"),
+    "tpn": System("TPN", "tpn"),
+    "relation": System("RN", "relation"),
+    "metagan": System("MetaGAN + RN", "metagan"),
+    "imp": System("IMP", "imp"),
+    "tapnet": System("TapNet", "tapnet"),
+    "tapnet-semi": System("TapNet + Semi-Sup. Inference", "tapnet-semi", trained_as="tapnet"),
+    "tac": System("TAC", "tac"),
+    "tacdap": System("TACdap", "tacdap"),
+    "tac-cosine": System("TAC, cosines in M", "tac", variant="cosine"),
+    "tacdap-cosine": System("TACdap, cosines in M", "tacdap", variant="cosine"),
+}
 # With a common start, its own lines stand before all others: what it is worth by itself.
-START = (
-    System("Classifier", "classifier"),
-    System("Classifier + Semi-Sup. Inference", "classifier-semi", trained_as="classifier"),
-)
+START = {
+    "classifier": System("Classifier", "classifier"),
+    "classifier-semi": System("Classifier + Semi-Sup. Inference", "classifier-semi", trained_as="classifier"),
+}
+ABLATION = {
+    "tapnet-soft-clustering": System("TapNet + Soft-clustering", "tapnet-soft-clustering"),
+    "tac-once": System("TAC with 1 iteration", "tac", iterations=1),
+    "tac": SYSTEMS["tac"],
+}
+SOFT_KMEANS = ("soft-kmeans", "soft-kmeans-cluster", "masked-soft-kmeans")
+
+
+def systems_of(*keys: str) -> tuple[System, ...]:
+    """Lines of Table 1 by their keys."""
+    return tuple(SYSTEMS[key] for key in keys)
+
+
 # Classes of a training episode where a system was published with another number than it may have here: Ren et al. train
 # with as many as they test with, TapNet's and TAC's authors with more.
-PUBLISHED_WAYS = {**dict.fromkeys((system.training for system in SYSTEMS[:5]), 5),
-                  **dict.fromkeys(("tapnet", "tac", "tacdap"), 20)}  # fmt: skip
-ABLATION = (
-    System("TapNet + Soft-clustering", "tapnet-soft-clustering"),
-    System("TAC with 1 iteration", "tac", iterations=1),
-    System("TAC", "tac"),
-)
+PUBLISHED_WAYS = {
+    **{system.training: 5 for system in systems_of("pn", "pn-semi", *SOFT_KMEANS)},
+    **{system.training: 20 for system in systems_of("tapnet", "tac", "tacdap")},
+}
 
 
 @dataclass(frozen=True)
@@ -107,29 +118,26 @@ class TableSpec:
             and system.variant is None
             and ways != PUBLISHED_WAYS.get(system.training, ways) <= classes // 2
         ]
-        return [*(START if start and self.both_readings else ()), *as_published, *self.systems]
+        return [*(START.values() if start and self.both_readings else ()), *as_published, *self.systems]
 
 
 TABLES = {
-    "table1": TableSpec("Accuracy of all systems, with and without distractors", SYSTEMS),
-    "table2": TableSpec("Accuracy of all systems, with and without distractors", SYSTEMS),
-    "table3": TableSpec("Where to cluster, and how often", ABLATION, distractors=(False,), both_readings=False),
+    "table1": TableSpec("Accuracy of all systems, with and without distractors", tuple(SYSTEMS.values())),
+    "table2": TableSpec("Accuracy of all systems, with and without distractors", tuple(SYSTEMS.values())),
+    "table3": TableSpec(
+        "Where to cluster, and how often", tuple(ABLATION.values()), distractors=(False,), both_readings=False
+    ),
 }
 FIGURES = ("tsne", "iterations", "entropy", "distractors")
-SOFT_KMEANS = SYSTEMS[2:5]  # the best of these is TAC's rival in the figure over refinements
-OVER_REFINEMENTS = (*(system for system in SYSTEMS if system.method == "tac"), *SOFT_KMEANS)
+# Lines of the figure over refinements; the best of the variants of soft k-means is TAC's rival there.
+OVER_REFINEMENTS = systems_of("tac", "tac-cosine", *SOFT_KMEANS)
 # Lines of the figure over the share of distractors; PN and TapNet use labelled images only.
-UNDER_DISTRACTORS = tuple(
-    system
-    for system in SYSTEMS
-    if system.title
-    in ("PN", "Soft k-Means", "Soft k-Means + Cluster", "TapNet", "TAC", "TACdap", "TACdap, cosines in M")
-)
+UNDER_DISTRACTORS = systems_of("pn", "soft-kmeans", "soft-kmeans-cluster", "tapnet", "tac", "tacdap", "tacdap-cosine")
 SHARES = (0.0, 0.2, 0.4, 0.6, 0.8)
 
 
 # At the published 1, PN is far too sure of itself at first and learns slower: see docs/recipe.md.
-PN_KIN = ("pn", "soft-kmeans", "soft-kmeans-cluster", "masked-soft-kmeans")
+PN_KIN = ("pn", *SOFT_KMEANS)
 SOFTER_PN: dict[str, dict[str, Any]] = {method: {"scale": 0.1} for method in PN_KIN}
 # A classifier's embeddings lie farther apart from the first step on, and want a softer scale yet.
 SOFTEST_PN: dict[str, dict[str, Any]] = {method: {"scale": 0.03} for method in PN_KIN}

@@ -27,6 +27,7 @@ from .paper import (
     OVER_REFINEMENTS,
     SHARES,
     START,
+    SYSTEMS,
     TABLES,
     UNDER_DISTRACTORS,
     VARIANTS,
@@ -87,7 +88,7 @@ class Setting:
     def config(self, system: System, shots: int, distractors: bool) -> RunConfig:
         """A training; a classifier's is the same for all columns."""
         recipe, episodes, method = self.recipe, self.budget.episodes, system.training
-        first = system.training == START[0].method
+        first = system.training == START["classifier"].method
         if first:
             episodes, shots = self.pretraining, min(recipe.shots)
         options = {} if system.published_ways else recipe.options.get(method, {})
@@ -183,7 +184,7 @@ class Plan:
 
 def plan_start(plan: Plan) -> Source:
     """The classifier that all models start from."""
-    return plan.ask(START[0], min(plan.setting.recipe.shots), False)
+    return plan.ask(START["classifier"], min(plan.setting.recipe.shots), False)
 
 
 def columns(setting: Setting, table: TableSpec) -> list[Column]:
@@ -237,7 +238,7 @@ def plan_distractors(plan: Plan) -> dict[int, dict[System, dict[float, Source]]]
 
 def plan_tac(plan: Plan) -> Source:
     """The run of TAC that the pictures of its spaces and soft labels are made of."""
-    return plan.ask(System("TAC", "tac"), plan.setting.fewest, False)
+    return plan.ask(SYSTEMS["tac"], plan.setting.fewest, False)
 
 
 def check_what(whats: Sequence[str]) -> tuple[str, ...]:

@@ -16,7 +16,6 @@ from torch import Tensor
 from .. import functional as F
 from ..episode import Episode
 from ..methods.tapnet import TapNet
-from ..runs.episodes import Accuracy
 from ..terminal import printable
 
 Row = dict[str, Any]  # of a CSV file
@@ -59,11 +58,11 @@ def literal(figure: Figure) -> None:
         text.set_parse_math(False)
 
 
-def iteration_rows(setting: str, method: str, accuracy: Accuracy) -> list[Row]:
-    """Accuracy after 0, 1, ... refinements."""
+def iteration_rows(setting: str, method: str, means: Sequence[float], intervals: Sequence[float | None]) -> list[Row]:
+    """Mean accuracy, and the half-width of its interval, after 0, 1, ... refinements."""
     return [
         {"setting": setting, "method": method, "refinements": step, "accuracy": mean, "interval": interval}
-        for step, (mean, interval) in enumerate(zip(accuracy.by_iteration, accuracy.intervals, strict=True))
+        for step, (mean, interval) in enumerate(zip(means, intervals, strict=True))
     ]
 
 
