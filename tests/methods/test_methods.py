@@ -237,7 +237,7 @@ def test_options():
     assert method_options("tapnet-semi")["train_iterations"] == 0
     with pytest.raises(HandfulError, match="the method 'pn' has no option 'length_scale': choose from"):
         build_method("pn", 4, 5, length_scale=2.0)
-    with pytest.raises(HandfulError, match="unknown method 'protonet': choose one of pn, soft-kmeans"):
+    with pytest.raises(HandfulError, match=f"unknown method 'protonet': choose one of {', '.join(METHODS)}$"):
         build_method("protonet", 4, 5)
     with pytest.raises(HandfulError, match="scale must be a number above 0"):
         build_method("pn", 4, 5, scale=0.0)
