@@ -1,4 +1,4 @@
-"""What an embedder is."""
+"""The interface of an embedder: images to vectors."""
 
 from __future__ import annotations
 
@@ -38,6 +38,6 @@ class Embedder(Protocol):
 
 
 def reason(error: BaseException) -> str:
-    """What is said of an error of foreign code: its kind, and the first line of its message."""
+    """Describe an error of third-party code in one line: its type, and the first line of its message."""
     lines = str(error).strip().splitlines()
     return type(error).__name__ + (f": {printable(lines[0])}" if lines else "")

@@ -1,4 +1,4 @@
-"""Embedders that need another package, timm or ONNX Runtime, which is imported when asked for; and any function."""
+"""Embedders from timm and ONNX Runtime, each imported on first use, and embedders from any Python function."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def from_onnx(file: str, device: str) -> Function:
 
 
 def _pooled(found: Any, count: int, channels_last: bool) -> Vectors:
-    """(n, dim) of what a network gives: averages over tokens (n, tokens, dim) or over the places of a feature map."""
+    """Pool a network's output to (n, dim): the average over tokens (n, tokens, dim) or over a feature map."""
     over = {2: (), 3: (1,), 4: (1, 2) if channels_last else (2, 3)}
     if not isinstance(found, np.ndarray) or found.dtype.kind != "f" or found.ndim not in over:
         got = f"{found.dtype} of shape {found.shape}" if isinstance(found, np.ndarray) else f"a {type(found).__name__}"
@@ -127,7 +127,7 @@ def _pooled(found: Any, count: int, channels_last: bool) -> Vectors:
 
 
 def _weights(file: Path) -> str:
-    """A hash of an ONNX file, and of the files beside it in which it says that its weights are."""
+    """Hash an ONNX file together with the external weight files that it refers to."""
     content = file.read_bytes()
     digest = hashlib.sha256(content)
     for match in re.finditer(rb"\x0a\x08location\x12([\x00-\x7f]|[\x80-\xff][\x00-\x7f])", content):
@@ -145,7 +145,7 @@ def _shown(shape: Any) -> str:
 
 
 def _whole(value: Any) -> int:
-    """A whole number, also of numpy's; -1 for all else, True among it."""
+    """Convert a Python or NumPy integer to int; anything else, a bool included, gives -1."""
     try:
         return -1 if isinstance(value, bool | np.bool_) else operator.index(value)
     except TypeError:

@@ -36,7 +36,7 @@ from .external import Function
 
 
 class Unknown(Exception):  # noqa: N818 - not an error
-    """Why it is not known what code runs."""
+    """The code behind a function cannot be determined; the message says why."""
 
 
 @dataclass
@@ -58,7 +58,7 @@ _LOADED: dict[str, _Loaded] = {}
 
 
 def own(module: str, attribute: str) -> Function:
-    """``module:callable``, looked for where Python looks for modules, and in the current folder."""
+    """Load ``module:callable``, from Python's module path or the current folder."""
     name = printable(f"{module}:{attribute}")
     if not all(module.split(".")) or not attribute or "." in attribute:
         raise HandfulError(f"'{name}' names no embedder: write module:callable, for a function at the top of a module")
@@ -139,7 +139,7 @@ def _files(names: set[str], always: set[str], before: set[str]) -> Iterator[tupl
 
 
 def _loaded(name: str, spec: ModuleSpec, was_there: bool) -> _Loaded | None:
-    """What is known of a module, now or from the first time that it was seen; None if it has no file."""
+    """The record of a module from when it was first seen, or a new one; None if it has no file."""
     if not spec.has_location or spec.origin is None:
         return None  # a package without a file of its own
     known = _LOADED.get(name)
@@ -162,7 +162,7 @@ def _content(spec: ModuleSpec) -> bytes:
 
 
 def _imports(spec: ModuleSpec, content: bytes) -> list[str]:
-    """Names that a module imports anywhere in its source, of modules or of what is in them."""
+    """All names imported anywhere in a module's source: modules, and attributes of modules."""
     try:
         nodes = list(ast.walk(ast.parse(content)))
     except (SyntaxError, ValueError):  # compiled
@@ -178,7 +178,7 @@ def _imports(spec: ModuleSpec, content: bytes) -> list[str]:
 
 
 def _spec(name: str) -> ModuleSpec | None:
-    """How a module is, or would be, imported; nothing is imported by looking."""
+    """The import spec of a module, found without importing it."""
     if name in sys.modules:
         return getattr(sys.modules[name], "__spec__", None)
     package, _, _ = name.rpartition(".")
@@ -193,7 +193,7 @@ def _spec(name: str) -> ModuleSpec | None:
 
 
 def _is_installed(spec: ModuleSpec) -> bool:
-    """Whether a module is of Python, of handful, or of an installed package, and not the user's."""
+    """Whether a module belongs to Python, to handful or to an installed package, rather than to the user."""
     if spec.name.partition(".")[0] == __name__.partition(".")[0] or spec.origin in ("built-in", "frozen"):
         return True
     places = [spec.origin] if spec.has_location else list(spec.submodule_search_locations or [])
@@ -207,7 +207,7 @@ def _is_installed(spec: ModuleSpec) -> bool:
 
 
 def _distribution(module: str) -> str:
-    """What stands for the code of an installed package: its list of files with their hashes, or its version."""
+    """Identify the code of an installed package: by its list of files with their hashes, or by its version."""
     for name in metadata.packages_distributions().get(module.partition(".")[0], []):
         found = metadata.distribution(name)
         return found.read_text("RECORD") or f"{name} {found.version}"

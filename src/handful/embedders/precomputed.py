@@ -52,7 +52,7 @@ class Precomputed:
         self.dim = int(array.shape[1])
 
     def rows(self, names: Sequence[str]) -> Vectors:
-        """The vectors of these images, which are all images there are, in sorted order."""
+        """The vectors of these images, which must be all images of the collection in sorted order."""
         if self._paths is None:
             assert self._mapped is not None
             if len(names) != len(self._mapped):

@@ -1,4 +1,4 @@
-"""Trained models that come with the package: each folder here that has a ``model.json`` is one, by its name.
+"""Trained models that come with the package: the folders in ``models`` that have a ``model.json``.
 
 Such a folder is a run folder without what only training needs (``handful export`` makes them): ``config.json``,
 ``classes.json`` and the best checkpoint, so that whatever reads a run reads it; ``model.json``, what was measured with
@@ -44,7 +44,7 @@ def is_shipped(folder: Path) -> bool:
 
 
 def model_facts(folder: Path) -> dict[str, Any]:
-    """What ``model.json`` says: name, method, data, budget and all that was measured with these weights."""
+    """Read ``model.json``: name, method, data set, training budget and the accuracies measured with these weights."""
     return read_object(folder / FACTS)
 
 

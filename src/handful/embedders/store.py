@@ -100,11 +100,11 @@ class Store:
         self.digests_path, self.vectors_path = self.folder / "digests.bin", self.folder / "vectors.bin"
 
     def rows(self) -> dict[bytes, int]:
-        """Where the vector of each image is, by the digest of its file."""
+        """The row of each vector in the file, by the digest of its image."""
         return _rows(self._records())
 
     def read(self, digests: Sequence[bytes]) -> tuple[Vectors, NDArray[np.bool_]]:
-        """Vectors (n, dim) of images, and which of them are there as they were written."""
+        """Read the vectors (n, dim) of images, and a mask of those that are present and undamaged."""
         vectors, sound = _nothing(len(digests), self.dim)
         records = self._records()
         rows = _rows(records)
@@ -181,7 +181,7 @@ def _embedded(
 
 
 def _checked(embedder: Embedder, vectors: Vectors, names: list[str]) -> Vectors:
-    """The vectors of a batch, if they are such as the embedder said it would give."""
+    """Check that the vectors of a batch have the promised shape and are finite; as float32."""
     if vectors.shape != (len(names), embedder.dim) or vectors.dtype.kind != "f":
         raise HandfulError(
             f"the embedder {embedder.name} should give floats of shape {(len(names), embedder.dim)}, got "
@@ -203,7 +203,7 @@ def _rows(records: bytes) -> dict[bytes, int]:
 
 
 def _nothing(count: int, dim: int) -> tuple[Vectors, NDArray[np.bool_]]:
-    """Room for vectors, none of which is known."""
+    """Zeros for the vectors (count, dim), and a mask that marks none of them as known."""
     return np.zeros((count, dim), dtype="<f4"), np.zeros(count, dtype=bool)
 
 

@@ -1,4 +1,4 @@
-"""The embedder that a run has trained: read from its folder, without the rest of the run.
+"""The trained backbone of a run, read from its folder without the rest of the run.
 
 A run folder is written by :mod:`handful.runs`, which stands above embedders; all that is needed of it here is four of
 its settings and the tensors of its backbone.

@@ -1,4 +1,4 @@
-"""What a method is: it sees an episode of vectors and gives query logits; nothing else."""
+"""The interface of a method: an episode of vectors to query logits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Method(nn.Module):
         dim: length of an embedding.
         ways: classes of a training episode.
         scale: multiplies every squared distance, in the logits and in the soft labels.
-        cluster_scale: multiplies it once more in the soft labels; below 1, points are shared out more evenly.
+        cluster_scale: multiplies it once more in the soft labels; below 1, soft labels are more even.
         train_iterations: refinements with the unlabelled set in training.
         iterations: refinements in evaluation; ``handful evaluate`` chooses them on the validation classes.
 
@@ -93,7 +93,7 @@ class Method(nn.Module):
         return self.trajectory(episode, self.train_iterations if self.training else self.iterations)[-1]
 
     def loss(self, episode: Episode, turn: str = "learner") -> Tensor:
-        """What a step of training makes smaller, a scalar: cross-entropy over the queries of all episodes.
+        """The training loss, a scalar: cross-entropy over the queries of all episodes.
 
         Most methods have one turn. One with adversaries has several: a step takes each of ``turns`` in order, and only
         the parameters of that turn move.
@@ -106,15 +106,15 @@ class Method(nn.Module):
         return {}
 
     def metrics(self) -> dict[str, float]:
-        """Figures of its own about the training since the last call, for ``metrics.jsonl``; asked at each validation.
+        """Further training metrics since the last call, for ``metrics.jsonl``; called at each validation.
 
-        What they are counted in must be buffers: then a checkpoint holds it, and a resumed run reports the same.
+        Counters must be buffers, so that a checkpoint holds them and a resumed run reports the same.
         """
         return {}
 
 
 def with_and_without(answer: Callable[[Episode], Tensor], episode: Episode, iterations: int) -> Tensor:
-    """The trajectory of a method that takes the unlabelled points in at once: entry 0 without, all others with them.
+    """The trajectory of a method that uses all unlabelled points in one step: entry 0 without, all others with them.
 
     ``answer`` maps an episode to query logits (..., queries, ways).
     """

@@ -1,4 +1,4 @@
-"""MetaGAN (Zhang et al., NeurIPS 2018) on a Relation Network: a generator sharpens the classes' borders with fakes.
+"""MetaGAN (Zhang et al., NeurIPS 2018) on a Relation Network: generated points sharpen the class boundaries.
 
 Relation scores r_1 ... r_N and a constant 0 for "generated" make N + 1 classes:
 
@@ -53,8 +53,8 @@ class MetaGan(RelationModule):
     evaluation it is a Relation Network.
 
     Args:
-        adversarial: weight of telling real from generated in the learner's loss. At 1, the game of the two drowns what
-            the classes have to say, and little else is learned for long.
+        adversarial: weight of telling real from generated in the learner's loss. At 1, this term dominates the
+            classification loss, and the classes are learned slowly.
         noise: length of the generator's noise.
         feature_matching: weight of that term in the generator's loss.
     """

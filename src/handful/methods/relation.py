@@ -15,7 +15,7 @@ WIDTH, HIDDEN = 64, 8  # filters of the relation module and units of its first l
 
 
 class RelationModule(Method):
-    """The feature map of a class and that of a query, one upon the other, go through a module that gives a score.
+    """Concatenates the feature maps of a class and of a query and maps them to a score.
 
     The module has two blocks (3 x 3 convolution to 64 maps, batch norm, ReLU, 2 x 2 pooling) and two linear layers (8
     and 1). A class is the sum of its support's maps. Logits are the scores; ``scale`` multiplies them.
@@ -42,7 +42,7 @@ class RelationModule(Method):
         return self.scores(self.features(episode.support, episode.query)).unsqueeze(0)
 
     def features(self, support: Tensor, points: Tensor) -> Tensor:
-        """What the two blocks make of each point beside each class: (..., N, K, D), (..., P, D) -> (..., P, N, F)."""
+        """Output of the two blocks for each pair of point and class: (..., N, K, D), (..., P, D) -> (..., P, N, F)."""
         ways, count = support.shape[-3], points.shape[-2]
         # A convolution is linear: that of two maps upon each other is the sum of two, each computed once per image and
         # not once per pair.
@@ -68,7 +68,7 @@ class RelationNetwork(RelationModule):
 
     Args:
         squared_error: train the sigmoid of the score to be 1 for the query's class and 0 for the others, by squared
-            error, as the original does. With 20 ways, 19 of 20 targets are 0, and for long it learns nothing else.
+            error, as the original does. With 20 ways, 19 of 20 targets are 0, and training starts slowly.
     """
 
     title = "RN"

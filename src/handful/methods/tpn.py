@@ -22,7 +22,7 @@ class LabelPropagation(Method):
     """Logits are the rows of F. Each query has a graph of its own: the support, the unlabelled points and that query.
 
     The loss, as the original's, is the cross-entropy over the rows of support and queries in one graph that holds all:
-    a graph for each query would make a training step many times as dear.
+    a graph for each query would make a training step many times as expensive.
 
     Args:
         alpha: how much of a node's label comes from its neighbours, below 1.
