@@ -391,7 +391,7 @@ def test_a_fit_that_fails_leaves_the_last_one(task, error, monkeypatch):
     elif error == "features":
         rows, none = x[:, :7], [True]
     else:
-        where = {"clustering": "cluster", "interrupt": "softmax", "threshold": "without_itself"}[error]
+        where = {"clustering": "cluster", "interrupt": "softmax", "threshold": "leave_one_out"}[error]
         kind = KeyboardInterrupt if error == "interrupt" else RuntimeError
 
         def fail(*args):

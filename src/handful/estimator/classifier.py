@@ -23,9 +23,9 @@ from .clustering import (
     Task,
     chunks,
     cluster,
+    leave_one_out,
     plain_space,
     softmax,
-    without_itself,
 )
 from .head import Head, load_head
 
@@ -290,7 +290,7 @@ def _chances(points: Points, clusters: Clusters) -> Iterator[tuple[slice, Floats
 
 def _threshold(task: Task, clusters: Clusters) -> float:
     """Of the none score, from the labelled rows, each judged by the clusters as they are without it."""
-    scores = np.sort(np.concatenate([_none_scores(found, clusters) for found in without_itself(task, clusters)]))
+    scores = np.sort(np.concatenate([_none_scores(found, clusters) for found in leave_one_out(task, clusters)]))
     known = np.flatnonzero(task.labels == NONE)
     if not len(known):
         return float(scores[max(0, int(np.ceil((1 - FALSE_ALARMS) * len(scores))) - 1)])

@@ -1,13 +1,13 @@
-"""Clusters around labelled points, for as many unlabelled points as there are: what the estimator computes.
+"""Soft k-means around labelled points for any number of rows: the computation of the estimator.
 
 Everything is linear in the points, and they are only ever read. A row x of X stands for the unit vector
 
     f = a A x - b t,    A the head's map (or none), t = A m, m the mean direction of all rows,
 
-with two numbers a, b per row: x is scaled to unit length, centred by m, scaled again, mapped, scaled again. So a cosine
-with a direction d is a (A^T d) . x - b (t . d), and a weighted sum of the f is A (sum of w a x) - (sum of w b) t: two
-thin products with X itself per pass, a chunk of rows at a time, and no copy of X. A row without a direction has
-a = b = 0, and the same cosine, 0, with every class.
+with two numbers per row, its scale a and its shift b: x is scaled to unit length, centred by m, scaled again, mapped,
+scaled again. So a cosine with a direction d is a (A^T d) . x - b (t . d), and a weighted sum of the f is
+A (sum of w a x) - (sum of w b) t: two thin products with X itself per pass, a chunk of rows at a time, and no copy of
+X. A row without a direction has a = b = 0, and the same cosine, 0, with every class.
 
 Only the direction of a row counts, whatever its length. Rows whose squares are too large or too small for their type
 are multiplied by a power of two, which is exact, whenever their chunk is read (`measured`); all other chunks are used
@@ -31,13 +31,13 @@ CHUNK_BYTES = 64 << 20  # of the rows of X that are read at a time, and of their
 GAP = 5.0  # nats between the best and the second best class of a point, on average: see docs/estimator.md
 TINY = 1e-12  # of a sum in float64: what is shorter has cancelled out
 ROUNDING = 4  # machine epsilons: what is shorter, of a difference of unit vectors, is their rounding
-FREE, NONE = -1, -2  # labels of points of which nothing is known, and of points known to be of no class
+FREE, NONE = -1, -2  # labels of unlabelled points, and of points known to be of no class
 WITHOUT_OTHERS = 2  # refinements before the clusters of no class join, in which doubtful points count little
 
 
 @dataclass(frozen=True)
 class Frame:
-    """How rows become unit vectors.
+    """Centring, and the head's map, that turn rows of X into unit vectors.
 
     Attributes:
         centre: (features,) the mean of the rows, each scaled to unit length; or zero.
@@ -61,16 +61,16 @@ class Frame:
 
 
 class Points:
-    """The rows of X as unit vectors of a frame, (n, dim), without computing them.
+    """The rows of X as centred and mapped unit vectors (n, dim), which are not stored.
 
     Attributes:
-        a, b: (n,), see above.
+        row_scale, row_shift: (n,), a and b above.
         powers: (n,) of two, by which rows are multiplied when they are read; mostly 0.
     """
 
     def __init__(self, x: Floats, frame: Frame) -> None:
         self.x, self.frame = x, frame
-        self.a, self.b = (np.empty(len(x), dtype=x.dtype) for _ in range(2))
+        self.row_scale, self.row_shift = (np.empty(len(x), dtype=x.dtype) for _ in range(2))
         self.powers = np.empty(len(x), dtype=np.int16)
         centre, rounding = frame.centre, ROUNDING * np.finfo(x.dtype).eps
         for rows in chunks(x, 0 if frame.map is None else len(frame.map)):
@@ -80,47 +80,47 @@ class Points:
             unit = unit if frame.map is None else unit @ frame.map.T
             twice = inverse(lengths(unit), rounding)
             twice[once == 0] = 0
-            self.a[rows], self.b[rows] = once * twice, twice
+            self.row_scale[rows], self.row_shift[rows] = once * twice, twice
 
     def __len__(self) -> int:
         return len(self.x)
 
     def read(self, rows: slice | NDArray[Any]) -> Floats:
-        """Some of the rows of X, of lengths that can be squared."""
+        """Some of the rows of X, scaled so that their squares neither overflow nor underflow."""
         return scaled(self.x[rows], self.powers[rows])
 
     def cosines(self, directions: Floats) -> Callable[[slice | NDArray[Any]], Floats]:
         """A function that gives the products of some of the points with (k, dim) vectors: (rows, k)."""
         frame, directions = self.frame, directions.astype(self.x.dtype, copy=False)
-        pulled = directions if frame.map is None else directions @ frame.map  # (k, features)
+        weights = directions if frame.map is None else directions @ frame.map  # (k, features)
         offset = directions @ frame.shift
 
         def of(rows: slice | NDArray[Any]) -> Floats:
-            found: Floats = self.read(rows) @ pulled.T
-            found *= self.a[rows, None]
-            found -= self.b[rows, None] * offset
+            found: Floats = self.read(rows) @ weights.T
+            found *= self.row_scale[rows, None]
+            found -= self.row_shift[rows, None] * offset
             return found
 
         return of
 
     def sums(self, rows: slice | NDArray[Any], weights: Floats) -> NDArray[np.float64]:
         """Sums of some of the points with weights (rows, k): (k, dim)."""
-        found = (weights * self.a[rows, None]).T @ self.read(rows)  # (k, features)
+        found = (weights * self.row_scale[rows, None]).T @ self.read(rows)  # (k, features)
         found = found if self.frame.map is None else found @ self.frame.map.T
-        found = found - np.outer(weights.T @ self.b[rows], self.frame.shift)
+        found = found - np.outer(weights.T @ self.row_shift[rows], self.frame.shift)
         return np.asarray(found, dtype=np.float64)
 
     def vectors(self, rows: slice | NDArray[Any]) -> Floats:
         """Some of the points, spelled out: (rows, dim)."""
-        found = self.read(rows) * self.a[rows, None]
+        found = self.read(rows) * self.row_scale[rows, None]
         found = found if self.frame.map is None else found @ self.frame.map.T
-        return found - self.b[rows, None] * self.frame.shift
+        return found - self.row_shift[rows, None] * self.frame.shift
 
 
 def chunks(x: Floats, width: int = 0, count: int | None = None) -> Iterator[slice]:
-    """Stretches of rows of some megabytes: of X, and of what is computed with so many columns (``width``).
+    """Slices of rows of some megabytes each, of X or of an array with ``width`` columns, if that is wider.
 
-    They divide all rows, or as many (``count``) as were chosen of them.
+    They cover all rows of X, or the first ``count``.
     """
     step = max(1, CHUNK_BYTES // max(1, max(width, x.shape[1]) * x.dtype.itemsize))
     count = len(x) if count is None else count
@@ -225,11 +225,11 @@ def plain_space(means: NDArray[np.float64]) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True)
 class Task:
-    """What is known before clustering.
+    """Points, their labels and the sums of each class: the input of :func:`cluster`.
 
     Attributes:
         points: all of them.
-        labels: (n,) int: the class of a point, `FREE` if nothing is known of it, `NONE` if it is known to be of none.
+        labels: (n,) int: the class of a point, `FREE` if it is unlabelled, `NONE` if it is known to be of none.
         classes: how many.
         total: (classes, dim) sums of the labelled points of each class.
     """
@@ -309,7 +309,7 @@ class _Pass(NamedTuple):
 
 
 def _pass(task: Task, clusters: Clusters, gate: float | None = None, summed: bool = True) -> _Pass:
-    """One look at all points; those whose best cosine is below the gate count little."""
+    """Label all points softly and sum them per cluster; points whose best cosine is below ``gate`` count little."""
     points, labels, count = task.points, task.labels, len(clusters.directions)
     cosines = clusters.cosines(points)
     sums = np.zeros((count, task.total.shape[1]))
@@ -358,7 +358,7 @@ def farthest(task: Task, clusters: Clusters, count: int) -> NDArray[np.float64]:
     cosines = clusters.cosines(points)
     for rows in chunks(points.x, len(clusters.directions)):
         nearest[rows] = cosines(rows).max(1)
-    nearest[(task.labels >= 0) | (points.b == 0)] = np.inf
+    nearest[(task.labels >= 0) | (points.row_shift == 0)] = np.inf
     known = np.where(none, nearest, np.inf)
     found: list[Floats] = []
     while len(found) < count:
@@ -376,8 +376,8 @@ def farthest(task: Task, clusters: Clusters, count: int) -> NDArray[np.float64]:
     return np.array(found, dtype=np.float64).reshape(len(found), task.total.shape[1])
 
 
-def without_itself(task: Task, clusters: Clusters) -> Iterator[Floats]:
-    """Cosines of the labelled points with all clusters, (rows, clusters), each without its own share in its class."""
+def leave_one_out(task: Task, clusters: Clusters) -> Iterator[Floats]:
+    """Yield the cosines of labelled points with all clusters (rows, clusters), each left out of its class mean."""
     points, removed = task.points, clusters.removed
     cosines = clusters.cosines(points)
     labelled = np.flatnonzero(task.labels >= 0)
