@@ -159,7 +159,8 @@ def test_bad_sizes(tmp_path):
     message = bad("train", "--method", "pn", "--shots", "90", *out)
     assert "labelled images, but 98 are needed (90 support + 8 query)" in message
     assert "class '" in message
-    assert "classes, but there are only" in bad("train", "--method", "pn", "--ways", "100000", *out)
+    message = bad("train", "--method", "pn", "--ways", "100000", *out)
+    assert "--ways: 100000 ways are more than the split 'train' has, 247 classes: take at most 247" in message
     assert not (tmp_path / "run").exists()
 
 
