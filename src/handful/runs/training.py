@@ -7,11 +7,9 @@ checkpoint holds all of these. The rate's schedule and the sampler are functions
 
 from __future__ import annotations
 
-import itertools
 import json
 import logging
 import os
-import re
 import signal
 import threading
 import time
@@ -19,13 +17,11 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
-from filelock import FileLock, Timeout
 from lightning_fabric import Fabric
 from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor
@@ -35,21 +31,15 @@ from ..checkpoint import checksum, load_checkpoint, save_checkpoint
 from ..datasets import ImageSet
 from ..episode import Episode
 from ..errors import HandfulError, Interrupted, JobFailed
-from ..io import refuse_links, write_atomic, write_json
-from ..sampling import EpisodeSampler, LabelledSplit, split_labelled
-from .config import RunConfig, read_config
+from ..io import write_json
+from ..sampling import EpisodeSampler, split_labelled
+from .config import RunConfig
 from .distributed import check_shares, share, synchronise_batch_norm
 from .episodes import MOST_ITERATIONS, Accuracy, NotFinite, best_iterations, embed_used, episode_accuracies, summarise
 from .folder import check_state, seen_classes
 from .learner import Learner, build_learner, load_model, load_start
+from .writing import METRICS, check_folder, locked, store_split, trim_metrics
 
-LOCK = ".lock"
-METRICS = "metrics.jsonl"
-# What a kill leaves of a file before it is renamed: the name of one of ours, and eight characters of mkstemp.
-_PART = re.compile(
-    r"\.((config|classes|cell|best|last|[\w.-]+-[0-9a-f]{8})\.json|labelled\.npz|metrics\.jsonl(\.damaged(-\d+)?)?|"
-    r"(best|last)-[0-9a-f]{12}\.safetensors)\.[a-z0-9_]{8}\.part"
-)
 SAVE_SECONDS = 60.0  # a checkpoint at least this often, beside those at validation
 
 
@@ -126,10 +116,10 @@ def train(
             seen |= _seen_by_start(config, folder)
             write_json(folder / "config.json", config.to_json())
             write_json(folder / "classes.json", seen)
-            _store_split(folder, train=(train_split, train_images), val=(validation_split, validation_images))
+            store_split(folder, train=(train_split, train_images), val=(validation_split, validation_images))
         progress = _restore(config, folder, learner, optimizers)
         if writes:
-            _trim_metrics(folder, progress.episode)
+            trim_metrics(folder, progress.episode)
         saved = time.monotonic()
         for episode in _ahead(fetch, range(progress.episode, config.episodes, config.episodes_per_step)):
             before, progress.episode = progress.episode, progress.episode + _step(config, progress.episode)
@@ -334,30 +324,6 @@ def _restore_optimizer(prefix: str, optimizer: Any, tensors: dict[str, Tensor]) 
     optimizer.load_state_dict(content)
 
 
-def _check_folder(config: RunConfig, folder: Path, resume: bool) -> None:
-    """Whether this run may write here; changes nothing."""
-    refuse_links(folder, "checkpoint")
-    if not (folder / "config.json").exists():
-        if folder.exists() and (not folder.is_dir() or any(not _is_ours(path) for path in folder.iterdir())):
-            raise HandfulError(f"{folder} exists and is not a run folder: choose another --out")
-        return
-    differences = read_config(folder).differences(config)
-    if differences:
-        raise HandfulError(
-            f"{folder} holds another run, which differs in {differences[0]}: choose another --out"
-            + (", or give the same settings" if resume else "")
-        )
-    if not resume:
-        raise HandfulError(f"{folder} already holds this run: add --resume to continue it, or choose another --out")
-
-
-def _is_ours(path: Path) -> bool:
-    """The lock, or what a kill left of a file before it was renamed."""
-    if path.is_symlink() or not path.is_file():
-        return False
-    return path.stat().st_size == 0 if path.name == LOCK else _PART.fullmatch(path.name) is not None
-
-
 @contextmanager
 def _opened(fabric: Fabric, config: RunConfig, folder: Path, resume: bool) -> Iterator[None]:
     """The run folder, checked and locked by the process that writes; if it may not be used, all processes say so."""
@@ -365,8 +331,8 @@ def _opened(fabric: Fabric, config: RunConfig, folder: Path, resume: bool) -> It
     with ExitStack() as stack:
         if fabric.is_global_zero:
             try:
-                _check_folder(config, folder, resume)
-                stack.enter_context(_locked(folder))
+                check_folder(config, folder, resume)
+                stack.enter_context(locked(folder))
             except HandfulError as error:
                 refusal = error
         if fabric.world_size > 1:
@@ -374,68 +340,6 @@ def _opened(fabric: Fabric, config: RunConfig, folder: Path, resume: bool) -> It
         if refusal is not None:
             raise refusal
         yield
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Nobody else trains in this folder meanwhile; what a killed run left half-written is removed, and nothing else."""
-    folder.mkdir(parents=True, exist_ok=True)
-    if (folder / LOCK).is_symlink():
-        raise HandfulError(f"{folder / LOCK} is a link, and the lock of a run is a file: remove the link")
-    try:
-        with FileLock(folder / LOCK, blocking=False):
-            for place in (folder, folder / "checkpoint", folder / "results"):
-                for part in place.iterdir() if place.is_dir() and not place.is_symlink() else ():
-                    if _PART.fullmatch(part.name) and _is_ours(part):
-                        part.unlink(missing_ok=True)
-            yield
-    except Timeout as error:
-        raise HandfulError(f"another process is training in {folder}: wait for it, or choose another --out") from error
-
-
-def _store_split(folder: Path, **splits: tuple[LabelledSplit, ImageSet]) -> None:
-    """Which images counted as labelled, as one mask per split of the data set."""
-    buffer = BytesIO()
-    masks: dict[str, Any] = {name: split.mask(len(images.labels)) for name, (split, images) in splits.items()}
-    np.savez_compressed(buffer, **masks)
-    write_atomic(folder / "labelled.npz", buffer.getvalue())
-
-
-def _trim_metrics(folder: Path, episode: int) -> None:
-    """Drop lines of episodes that will be trained again, and damaged ones, of which a copy of the file is kept.
-
-    A kill cuts off the last line, and resuming writes it again. A line that is damaged before it was another's doing:
-    it is lost to whoever reads the metrics, so a warning says where it is.
-    """
-    path = folder / METRICS
-    if not path.exists():
-        return
-    content = path.read_bytes()
-    lines = [line for line in content.split(b"\n") if line.strip()]
-    episodes = [_episode_of(line) for line in lines]
-    kept = [
-        line + b"\n" for line, number in zip(lines, episodes, strict=True) if number is not None and number <= episode
-    ]
-    if None in episodes:
-        copies = (path.with_name(f"{METRICS}.damaged" + (f"-{count}" if count else "")) for count in itertools.count())
-        copy = next(copy for copy in copies if not os.path.lexists(copy))
-        write_atomic(copy, content)
-        if None in episodes[:-1]:
-            number = episodes.index(None) + 1
-            logging.getLogger(__name__).warning(
-                "line %d of %s is damaged and was left out; the file as it was is %s", number, path, copy.name
-            )
-    if b"".join(kept) != content:
-        write_atomic(path, b"".join(kept))
-
-
-def _episode_of(line: bytes) -> int | None:
-    """The episode that a line of metrics is of; None for a damaged line."""
-    try:
-        episode = json.loads(line.decode("utf-8"))["episode"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return None
-    return episode if isinstance(episode, int) and not isinstance(episode, bool) else None
 
 
 @contextmanager
