@@ -21,7 +21,7 @@ from ..embedders.shipped import is_shipped
 from ..errors import HandfulError
 from ..io import read_object, refuse_links, write_json
 from ..machine import compute_device
-from .config import MOST_REFINEMENTS, MOST_SEED, check_range
+from .config import MOST_REFINEMENTS, MOST_SEED, RunConfig, check_range
 from .episodes import Protocol, choose_iterations, embed, evaluate
 from .folder import check_unseen, load_images, load_run
 from .vectors import kept_vectors
@@ -34,7 +34,7 @@ class Unsound(HandfulError):  # noqa: N818 - reads better
     """What no measurement can have given."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Trained:
     """The training behind a result.
 
@@ -44,11 +44,11 @@ class Trained:
         val_accuracy: of these weights, in percent.
     """
 
-    episodes: int
-    val_accuracy: float
     method: str = ""
+    episodes: int
     episodes_planned: int | None = None
     spec: dict[str, Any] = field(default_factory=dict)
+    val_accuracy: float
     seed: int | None = None
 
 
@@ -269,10 +269,7 @@ def evaluate_run(
     refuse_links(folder, "results")
     config, learner, state = load_run(folder, method)
     trained_on = config.dataset
-    if dataset is not None and dataset != config.dataset:
-        sized = {"image_size": config.image_size} if "image_size" in dataset_spec(dataset).options else {}
-        config = replace(config, dataset=dataset, data=None, data_options=sized)
-    config = replace(config, data=data or config.data, data_options={**config.data_options, **(data_options or {})})
+    config = _on_data(config, dataset, data, data_options or {})
     learner.to(compute_device(device))
     started = time.perf_counter()
     tick = bar or no_bar
@@ -306,23 +303,32 @@ def evaluate_run(
         n=accuracy.episodes,
         **{**asdict(accuracy), **({} if known else {"interval": None, "intervals": None})},
         iterations_chosen_on=chosen_on,
-        trained=Trained(
-            method=config.method,
-            episodes=state["episode"],
-            episodes_planned=config.episodes,
-            spec=config.train.to_json(),
-            val_accuracy=state["best"],
-            seed=config.seed,
-        ),
+        trained=_trained(config, state),
         wall_seconds=round(done - started, 3),
         episodes_per_second=round(accuracy.episodes / (done - begun), 1),
         torch=torch.__version__,
     )
-    kind = hashlib.sha256(
-        json.dumps([result.protocol, result.method, config.dataset, iterations, result.fingerprint]).encode()
-    )
     if not is_shipped(folder):
-        write_json(
-            folder / "results" / f"{result.method}-{config.dataset}-{kind.hexdigest()[:8]}.json", result.to_json()
-        )
+        about = [result.protocol, result.method, result.dataset, iterations, result.fingerprint]
+        kind = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:8]
+        write_json(folder / "results" / f"{result.method}-{result.dataset}-{kind}.json", result.to_json())
     return result
+
+
+def _on_data(config: RunConfig, dataset: str | None, data: str | None, options: dict[str, Any]) -> RunConfig:
+    """The settings of a run with the data that it is measured on."""
+    if dataset is not None and dataset != config.dataset:
+        sized = {"image_size": config.image_size} if "image_size" in dataset_spec(dataset).options else {}
+        config = replace(config, dataset=dataset, data=None, data_options=sized)
+    return replace(config, data=data or config.data, data_options={**config.data_options, **options})
+
+
+def _trained(config: RunConfig, state: dict[str, Any]) -> Trained:
+    return Trained(
+        method=config.method,
+        episodes=state["episode"],
+        episodes_planned=config.episodes,
+        spec=config.train.to_json(),
+        val_accuracy=state["best"],
+        seed=config.seed,
+    )
