@@ -1,10 +1,10 @@
-"""The tour: four short trainings on the embedded data (all methods in full), one table, one report."""
+"""The tour: short trainings on the embedded data (`presets.DEMO`), one table, one report."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Column, Table
 
-from ..datasets import ImageSet, dataset_spec, load_dataset
+from ..datasets import SPLITS, ImageSet, dataset_spec, load_dataset
 from ..embedders.shipped import model_folder
 from ..errors import HandfulError
 from ..machine import compute_device
@@ -21,51 +21,23 @@ from ..progress import messages, progress_bar, training_bar
 from ..publish import check_free, publish
 from ..reports import figures
 from ..reports.page import PAGE, TEXT, Entry, Report, provenance, ranks
-from ..runs.config import RunConfig, training_spec
-from ..runs.episodes import MOST_ITERATIONS, Accuracy, Protocol, choose_iterations, embed, evaluate
+from ..runs.episodes import MOST_ITERATIONS, Accuracy, choose_iterations, embed, evaluate
 from ..runs.folder import check_unseen, load_run
 from ..runs.training import train
-from ..sampling import EpisodeSpec
 from .curves import first_episode
+from .paper import System, recipe_for
+from .plan import Setting
+from .presets import DEMO, FULL_DEMO
 
-DATASET = "glyphs"
-EPISODES = 200  # per model: what fits into the tour, far from what a comparison needs
-LEARNING_RATE = 3e-3  # three times the usual: there are few episodes to learn from
-TRAIN = EpisodeSpec(ways=20, shots=1, queries=5, unlabelled=5)
+DATASET = DEMO.dataset
+EPISODES, TEST_EPISODES = DEMO.budget.episodes, DEMO.budget.test_episodes
+RECIPE = recipe_for(DATASET)
+_TEST = replace(RECIPE.test, shots=DEMO.shots)
 SETTINGS = {
-    "without distractors": EpisodeSpec(ways=5, shots=1, queries=15, unlabelled=20),
-    "with distractors": EpisodeSpec(ways=5, shots=1, queries=15, unlabelled=20, distractor_ways=5, distractors=20),
+    "without distractors": _TEST,
+    "with distractors": replace(_TEST, distractor_ways=_TEST.ways, distractors=_TEST.unlabelled),
 }
-SPLITS, TEST_EPISODES = 2, 300
 NUMBERS = "demo.json"
-
-
-@dataclass(frozen=True)
-class Model:
-    """One training, and the methods that are evaluated with its weights."""
-
-    method: str
-    evaluated_as: tuple[str, ...]
-    distractors: bool = False
-    options: dict[str, Any] = field(default_factory=dict)
-
-
-MODELS = (
-    Model("pn", ("pn", "soft-kmeans"), options={"scale": 0.1}),  # at 1, PN is far too sure of itself at first
-    Model("tapnet", ("tapnet", "tapnet-semi")),
-    Model("tac", ("tac",)),
-    Model("tacdap", ("tacdap",), distractors=True),
-)
-MORE_MODELS = (  # of the full table
-    Model("classifier", ("classifier", "classifier-semi")),
-    Model("soft-kmeans-cluster", ("soft-kmeans-cluster",), distractors=True, options={"scale": 0.1}),
-    Model("masked-soft-kmeans", ("masked-soft-kmeans",), distractors=True, options={"scale": 0.1}),
-    Model("tpn", ("tpn",)),
-    Model("relation", ("relation",)),
-    Model("metagan", ("metagan",)),
-    Model("imp", ("imp",)),
-    Model("tapnet-soft-clustering", ("tapnet-soft-clustering",)),
-)
 
 
 @dataclass(frozen=True)
@@ -93,76 +65,102 @@ def run_demo(
     the package, or run folders: they are taken instead of training their methods.
     """
     started = time.perf_counter()
-    tour = (*MODELS, *MORE_MODELS) if full else MODELS
+    preset = FULL_DEMO if full else DEMO
+    tour = preset.trainings
     check_free(out, (PAGE, TEXT, NUMBERS))
-    ours = (out / NUMBERS).exists() or any((out / model.method).is_dir() for model in tour)
+    ours = (out / NUMBERS).exists() or any((out / method).is_dir() for method in tour)
     if out.exists() and (not out.is_dir() or any(out.iterdir())) and not ours:
         raise HandfulError(f"{out} exists and is not from a demo: choose another --out")
-    images = {split: load_dataset(DATASET, split) for split in ("train", "val", "test")}
-    ratio = dataset_spec(DATASET).labelled_ratio
-    rows: dict[str, list[Accuracy]] = {}
-    notes: dict[str, str] = {}
+    images = {split: load_dataset(DATASET, split) for split in SPLITS}
     ready = _ready(models, tour, images["test"])
+    budget = replace(preset.budget, episodes=episodes, test_episodes=TEST_EPISODES)
+    setting = Setting(
+        DATASET, None, {}, images["train"], dataset_spec(DATASET).labelled_ratio, RECIPE, budget,
+        shots=(preset.shots,), seed=seed, pretraining=episodes,
+    )  # fmt: skip
+    tested = Tested(setting, images, device)
     folders: dict[str, Path] = {}
-    for model in tour:
-        known = ready.get(model.method)
-        folders[model.method] = folder = known.folder if known else out / model.method
+    for method, evaluated_as in tour.items():
+        known = ready.get(method)
+        folders[method] = folder = known.folder if known else out / method
         if not known:
-            _train(model, folder, images, ratio, episodes, seed, device)
-        _evaluate(model, folder, known, images, ratio, seed, device, rows, notes)
+            _train(method, method in preset.with_distractors, folder, tested)
+        _evaluate(method, evaluated_as, folder, known, tested)
     order = [cls.title for cls in METHODS.values()]  # an option may have made another title: such rows come last
-    rows = {title: rows[title] for title in sorted(rows, key=lambda t: order.index(t) if t in order else len(order))}
-    budget = _budget(episodes, ready, tour)
-    _print(rows, budget, console or Console())
+    rows = {title: tested.rows[title]
+            for title in sorted(tested.rows, key=lambda t: order.index(t) if t in order else len(order))}  # fmt: skip
+    trained = _training(episodes, ready, list(tour))
+    _print(rows, trained, console or Console())
 
-    protocol = Protocol(SETTINGS["without distractors"], ratio, SPLITS, TEST_EPISODES, seed)
-    caption = (
-        f"{protocol.describe()}; with distractors, 5 more classes add 20 unlabelled images each. ± is the 95 % interval"
-        f" over episodes; 'it.' is the number of refinements, chosen on validation classes. "
-        f"{budget} The paper reports no figures for this data set."
-    )
-    report = Report("handful demo: 5-way 1-shot on glyphs")
-    report.section("Accuracy (%)")
-    report.table(["method", *SETTINGS, "trained as"], _table(rows, notes))
-    report.paragraph(caption)
-    report.section("Accuracy against refinements")
-    lines = [
-        line
-        for column, setting in enumerate(SETTINGS)
-        for title, cells in rows.items()
-        if len(cells[column].by_iteration) > 1
-        for line in figures.iteration_rows(setting, title, cells[column].by_iteration, cells[column].intervals)
-    ]
-    report.picture(figures.accuracy_by_iteration(lines), "accuracy against refinements", "refinements", lines)
-    report.paragraph("Zero refinements use the labelled images only.")
-    report.section("One episode")
-    _episode_picture(report, folders["tac"], images["test"], ratio, seed)
-    report.section("Where this comes from")
     given = "".join(f"--model {model} " for model in models)
-    report.facts(
-        provenance(
-            f"handful demo {'--full ' if full else ''}{given}--episodes {episodes} --seed {seed}",
-            {"seed": str(seed), "data": f"{DATASET}, fingerprint {images['test'].fingerprint()} (test)"},
-        )
-    )
-    page = out / PAGE
+    command = f"handful demo {'--full ' if full else ''}{given}--episodes {episodes} --seed {seed}"
+    report = _report(replace(tested, rows=rows), trained, folders["tac"], command)
     seconds = time.perf_counter() - started
     result = {
         "dataset": DATASET,
-        "protocol": protocol.to_json(),
+        "protocol": setting.protocol(_TEST).to_json(),
         "training_episodes": episodes,
         "models": {method: {"name": known.name, "recipe": known.recipe} for method, known in ready.items()},
         "rows": {title: {s: asdict(c) for s, c in zip(SETTINGS, cells, strict=True)} for title, cells in rows.items()},
-        "report": str(page),
+        "report": str(out / PAGE),
         "wall_seconds": round(seconds, 1),
     }
     report.attach(NUMBERS, (json.dumps(result, indent=2) + "\n").encode())
     publish(out, report.files())
-    messages.print(f"Took {seconds:.0f} s. Report: {page}", highlight=False)
+    messages.print(f"Took {seconds:.0f} s. Report: {out / PAGE}", highlight=False)
     return result
 
 
-def _ready(models: Sequence[str], tour: Sequence[Model], test: ImageSet) -> dict[str, Ready]:
+@dataclass(frozen=True)
+class Tested:
+    """What is trained and tested on, and what has been found so far.
+
+    Attributes:
+        setting: data, recipe and budget, as those of a reproduction.
+        images: all splits.
+        device: auto, cpu, cuda or mps.
+        rows: accuracies in all settings, by the title of the method.
+        notes: how each was trained, in words.
+    """
+
+    setting: Setting
+    images: dict[str, ImageSet]
+    device: str
+    rows: dict[str, list[Accuracy]] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+
+
+def _report(tested: Tested, trained: str, tac: Path, command: str) -> Report:
+    """The table, accuracy against refinements, and one episode as the run of TAC sees it."""
+    setting, rows = tested.setting, tested.rows
+    caption = (
+        f"{setting.protocol(_TEST).describe()}; with distractors, {_TEST.ways} more classes add {_TEST.unlabelled} "
+        "unlabelled images each. ± is the 95 % interval over episodes; 'it.' is the number of refinements, chosen on "
+        f"validation classes. {trained} The paper reports no figures for this data set."
+    )
+    report = Report(f"handful demo: {_TEST.ways}-way {_TEST.shots}-shot on {DATASET}")
+    report.section("Accuracy (%)")
+    report.table(["method", *SETTINGS, "trained as"], _table(rows, tested.notes))
+    report.paragraph(caption)
+    report.section("Accuracy against refinements")
+    lines = [
+        line
+        for column, name in enumerate(SETTINGS)
+        for title, cells in rows.items()
+        if len(cells[column].by_iteration) > 1
+        for line in figures.iteration_rows(name, title, cells[column].by_iteration, cells[column].intervals)
+    ]
+    report.picture(figures.accuracy_by_iteration(lines), "accuracy against refinements", "refinements", lines)
+    report.paragraph("Zero refinements use the labelled images only.")
+    report.section("One episode")
+    _episode_picture(report, tac, tested.images["test"], setting.labelled_ratio, setting.seed)
+    report.section("Where this comes from")
+    data = f"{DATASET}, fingerprint {tested.images['test'].fingerprint()} (test)"
+    report.facts(provenance(command, {"seed": str(setting.seed), "data": data}))
+    return report
+
+
+def _ready(models: Sequence[str], tour: Collection[str], test: ImageSet) -> dict[str, Ready]:
     """The models that are not trained in the tour, by their methods."""
     ready: dict[str, Ready] = {}
     for model in models:
@@ -172,8 +170,8 @@ def _ready(models: Sequence[str], tour: Sequence[Model], test: ImageSet) -> dict
             raise HandfulError(
                 f"{model} was trained on '{config.dataset}', and the demo is on '{DATASET}': leave it out"
             )
-        if config.method not in [one.method for one in tour]:
-            known = ", ".join(one.method for one in tour)
+        if config.method not in tour:
+            known = ", ".join(tour)
             raise HandfulError(f"{model} is of the method '{config.method}', and the demo takes models of {known}")
         if config.method in ready:
             raise HandfulError(
@@ -186,65 +184,49 @@ def _ready(models: Sequence[str], tour: Sequence[Model], test: ImageSet) -> dict
     return ready
 
 
-def _budget(episodes: int, ready: dict[str, Ready], tour: Sequence[Model]) -> str:
+def _training(episodes: int, ready: dict[str, Ready], tour: Collection[str]) -> str:
     """How much training there was, in words."""
     sentences = [f"{known.name} was not trained here but before: {known.recipe}." for known in ready.values()]
     if len(ready) < len(tour):
         who = "Each model that was trained here" if ready else "Each model"
-        also = "; the classifier two images of every class" if "classifier" in [one.method for one in tour] else ""
+        also = "; the classifier two images of every class" if "classifier" in tour else ""
         sentences.append(
-            f"{who} saw only {episodes} training episodes ({TRAIN.describe()}{also}), so this shows how things work, "
-            "not which method is best."
+            f"{who} saw only {episodes} training episodes ({RECIPE.train.describe()}{also}), so this shows how things "
+            "work, not which method is best."
         )
     return " ".join(sentences)
 
 
-def _train(
-    model: Model, folder: Path, images: dict[str, ImageSet], ratio: float, episodes: int, seed: int, device: str
-) -> None:
-    extra = {"distractor_ways": TRAIN.ways, "distractors": TRAIN.unlabelled} if model.distractors else {}
-    config = RunConfig(
-        method=model.method,
-        dataset=DATASET,
-        fingerprint=images["train"].fingerprint(),
-        labelled_ratio=ratio,
-        channels=images["train"].channels,
-        image_size=images["train"].image_size,
-        train=training_spec(model.method, model.options, replace(TRAIN, **extra), len(images["train"].class_names)),
-        validation=SETTINGS["with distractors" if model.distractors else "without distractors"],
-        options=model.options,
-        learning_rate=LEARNING_RATE,
-        episodes=episodes,
-        validate_every=episodes,
-        seed=seed,
-    )
-    with training_bar(f"training {model.method}", config.episodes) as show:
+def _train(method: str, distractors: bool, folder: Path, tested: Tested) -> None:
+    """With the settings that a reproduction would have, validated once at the end."""
+    system = System(METHODS[method].title, method)
+    config = tested.setting.config(system, DEMO.shots, distractors)
+    config = replace(config, validate_every=config.episodes)
+    with training_bar(f"training {method}", config.episodes) as show:
         train(
-            config, folder, images["train"], images["val"], resume=True, accelerator=device,
+            config, folder, tested.images["train"], tested.images["val"], resume=True, accelerator=tested.device,
             observe=lambda p, found: show(p.episode, p.loss_sum, p.loss_steps, p.best, found.mean if found else None),
         )  # fmt: skip
 
 
-def _evaluate(
-    model: Model, folder: Path, ready: Ready | None, images: dict[str, ImageSet], ratio: float, seed: int, device: str,
-    rows: dict[str, list[Accuracy]], notes: dict[str, str],
-) -> None:  # fmt: skip
+def _evaluate(trained: str, evaluated_as: Sequence[str], folder: Path, ready: Ready | None, tested: Tested) -> None:
     """All methods that use this model's weights, in all settings; its images are embedded once."""
+    images = tested.images
     config, learner, _ = load_run(folder)
-    learner.to(compute_device(device))
+    learner.to(compute_device(tested.device))
     with progress_bar() as bar:
-        tick = bar(f"evaluating {model.method}", sum(len(images[split].images) for split in ("val", "test")))
+        tick = bar(f"evaluating {trained}", sum(len(images[split].images) for split in ("val", "test")))
         vectors = {split: embed(learner.backbone, images[split].images, progress=tick) for split in ("val", "test")}
-    for name in model.evaluated_as:
+    for name in evaluated_as:
         method = load_run(folder, name)[1].method.to(vectors["test"].device)
         cells = []
         for spec in SETTINGS.values():
-            protocol = Protocol(spec, ratio, SPLITS, TEST_EPISODES, seed)
+            protocol = tested.setting.protocol(spec)
             best = choose_iterations(method, vectors["val"], images["val"], protocol)
             cells.append(evaluate(method, vectors["test"], images["test"], protocol, best, record=MOST_ITERATIONS))
-        rows[method.title] = cells
-        trained_as = METHODS[model.method].title + (", with distractors" if config.train.distractor_ways else "")
-        notes[method.title] = f"{trained_as}; {ready.name}, not trained here" if ready else trained_as
+        tested.rows[method.title] = cells
+        trained_as = METHODS[trained].title + (", with distractors" if config.train.distractor_ways else "")
+        tested.notes[method.title] = f"{trained_as}; {ready.name}, not trained here" if ready else trained_as
 
 
 def _table(rows: dict[str, list[Accuracy]], notes: dict[str, str]) -> list[list[Entry | str]]:
@@ -270,10 +252,10 @@ def _episode_picture(report: Report, folder: Path, test: ImageSet, ratio: float,
     )
 
 
-def _print(rows: dict[str, list[Accuracy]], budget: str, console: Console) -> None:
+def _print(rows: dict[str, list[Accuracy]], trained: str, console: Console) -> None:
     title = "5-way 1-shot on glyphs: accuracy in %, ± 95 % interval"
     table = Table(Column("method", no_wrap=True), *SETTINGS, title=title)
     for title, cells in rows.items():
         table.add_row(title, *(str(cell) for cell in cells))
     console.print(table)
-    console.print(f"{budget} 'handful train --episodes 2000' goes further.", highlight=False, markup=False)
+    console.print(f"{trained} 'handful train --episodes 2000' goes further.", highlight=False, markup=False)
