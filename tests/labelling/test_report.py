@@ -6,9 +6,11 @@ import csv
 import errno
 import json
 import os
+import re
 import shutil
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +19,7 @@ from album import COLOURS, write_labels
 
 from handful.cli import app
 from handful.datasets.images import BrokenImage
-from handful.labelling import Labelling, Prediction, label_images
+from handful.labelling import Labelling, Prediction, find_labels, label_images
 from handful.labelling import report as reports
 from handful.labelling.report import MAPPED_CLASSES, SHOWN, SHOWN_CLASSES, draw_map, report_files
 
@@ -186,3 +188,28 @@ def test_classes_with_odd_names(photos, embedder, tmp_path):
     page, text = ((tmp_path / "out" / f"report.{kind}").read_text(encoding="utf-8") for kind in ("html", "md"))
     assert "<img src=x" not in page + text.replace("\\<", "") and "[b](" not in text.replace("\\[", "")
     assert "_$x$ (" in (tmp_path / "out" / "map.svg").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("confidence", [0.95, 0.59])
+def test_doubtful_means_the_same_on_the_screen_in_the_table_and_in_the_galleries(
+    photos, labels, embedder, tmp_path, monkeypatch, capsys, no_tsne, confidence
+):
+    """Images to label next are the least certain ones, which need not be doubtful."""
+
+    def sure(*words, **options):
+        found = find_labels(*words, **options)
+        predictions = [replace(one, confidence=confidence, is_none=False) for one in found.predictions]
+        return replace(found, predictions=predictions)
+
+    monkeypatch.setattr("handful.labelling.find_labels", sure)
+    out, _ = command(capsys, photos, "--labels", labels, "--embedder", embedder, "--out", tmp_path / "out")
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    summary, _, galleries = page.partition("<h2>Label these next")
+    assert galleries and "Label next: " in out, "there is always something to label next"
+    rows = re.findall(r"<tr>(<td.*?)</tr>", summary, flags=re.DOTALL)
+    column = [int(last) for row in rows if (last := re.findall(r">([^<]*)</span></td>", row)[-1])]
+    assert len(column) == 3, "a number for each class, and none for those of no class"
+    said = int(re.search(r"(\d+) labels are doubtful \(less than 60% sure\)", out)[1])
+    assert said == sum(column)
+    assert (said > 0) == (confidence < 0.6)
+    assert "doubtful" not in galleries.lower(), "what is shown there need not be"

@@ -37,7 +37,7 @@ def label(
     out: Annotated[Path, typer.Option("--out", help="Folder for the predictions and the report.")],
     labels: Annotated[
         Path | None,
-        typer.Option(help="CSV file path,label (blank: unlabelled). Without it, folders are classes; see below."),
+        typer.Option(help="CSV file path,label (blank: unlabelled). Without it, folders are classes; see above."),
     ] = None,
     embedder: EmbedderName = "efficientnet-lite0",
     model: Annotated[
@@ -109,6 +109,7 @@ def label(
 
 def _print(found: Labelling, counts: dict[str, int]) -> None:
     """How many images each class has, how accurate that is, and what to label next."""
+    from ..labelling.label import DOUBTFUL
     from ..labelling.report import describe
 
     shown = counts
@@ -123,7 +124,8 @@ def _print(found: Labelling, counts: dict[str, int]) -> None:
     if more := len(counts) - len(shown):
         rest = sum(counts.values()) - sum(shown.values())
         console.print(f"... and {more:,} more classes of {rest:,} images: see predictions.csv")
-    console.print(f"{len(found.doubtful())} labels are doubtful. {describe(found.estimate)}", soft_wrap=True)
+    doubtful = f"{len(found.doubtful())} labels are doubtful (less than {DOUBTFUL:.0%} sure)."
+    console.print(f"{doubtful} {describe(found.estimate)}", soft_wrap=True)
     if found.next_to_label:
         console.print(f"Label next: {', '.join(found.next_to_label)}", soft_wrap=True)
 

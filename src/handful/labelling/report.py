@@ -48,7 +48,7 @@ def report_files(found: Labelling, files: Files, command: str, bar: Bar = no_bar
     if found.next_to_label:
         by_path = {one.path: one for one in found.predictions}
         report.section("Label these next")
-        report.paragraph("Doubtful images that differ from one another: their labels would help most.")
+        report.paragraph("The least certain images that differ from one another: their labels would help most.")
         _gallery(report, files, [by_path[path] for path in found.next_to_label])
     tick(1)
     report.section("The map")
@@ -77,7 +77,7 @@ def report_files(found: Labelling, files: Files, command: str, bar: Bar = no_bar
             report.paragraph("The surest:")
             _gallery(report, files, sure[:SHOWN])
         if sure[SHOWN:]:
-            report.paragraph("The most doubtful:")
+            report.paragraph("The least sure:")
             _gallery(report, files, sure[max(SHOWN, len(sure) - SHOWN) :][::-1])
         tick(1)
     none = sorted((one for one in found.none() if one.source == "predicted"), key=lambda one: -one.none_score)
