@@ -6,19 +6,24 @@ import contextlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
+from typer.core import TyperGroup
+from typer.main import get_command
 
 from handful.checkpoint import load_checkpoint
-from handful.cli import main
+from handful.cli import app, main
 from handful.experiments import demo
 from handful.methods import METHODS
 from handful.runs import episodes as evaluation
@@ -68,6 +73,30 @@ def test_help_teaches(command):
     out = good(*command, "--help")
     assert "Usage" in out
     assert len(out.splitlines()) > 8
+
+
+def commands(group: TyperGroup, *words: str) -> Iterator[tuple[list[str], Any]]:
+    """Every command there is, with the words that call it."""
+    for name, command in group.commands.items():
+        if isinstance(command, TyperGroup):
+            yield from commands(command, *words, name)
+        else:
+            yield [*words, name], command
+
+
+def test_help_shows_the_names_of_all_options_whole(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    root = get_command(app)
+    assert isinstance(root, TyperGroup)
+    seen = 0
+    for words, command in commands(root):
+        out = good(*words, "--help")
+        assert max(map(len, out.splitlines())) <= 80
+        shown = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*(?![\w…-])", out.split("─ Options")[1]))
+        names = {name for option in command.params for name in (*option.opts, *option.secondary_opts) if name[0] == "-"}
+        assert names <= shown, f"{words}: {sorted(names - shown)} cut or missing in\n{out}"
+        seen += len(names)
+    assert seen > 150
 
 
 def test_version():

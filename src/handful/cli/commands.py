@@ -24,6 +24,7 @@ from .grid import grid
 from .label import head_app, label
 from .lists import datasets, methods
 from .models import export, models
+from .options import Command
 from .reproduce import reproduce
 from .train import train
 
@@ -55,6 +56,9 @@ def _root(
 
 for command in (methods, datasets, models, train, evaluate, grid, reproduce, export, demo, label, bench):
     app.command()(command)
+for part in (app, data_app, head_app):
+    for registered in part.registered_commands:
+        registered.cls = Command
 
 
 def main() -> None:

@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.table import Table
+from rich.text import Text
+from typer.core import TyperCommand
 
 from ..errors import HandfulError
 from ..progress import messages
@@ -113,6 +116,33 @@ def _with_options(
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters} | {"return": None}
     return run
+
+
+class Command(TyperCommand):
+    """A command whose help shows the names of its options whole, whatever the width of the terminal."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        from typer import rich_utils  # takes a while, and only help needs it
+
+        names = vars(rich_utils)
+        table, names["Table"] = names["Table"], _Options
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            names["Table"] = table
+
+
+class _Options(Table):
+    """Typer's table of options, with the four columns of names as one that is never cut: ``--x`` above ``--no-x``."""
+
+    def add_row(self, *cells: Any, **options: Any) -> None:
+        if len(cells) < 6:  # not a table of options
+            super().add_row(*cells, **options)
+            return
+        *required, long, short, off, short_off, kind, about = cells
+        lines = [Text(", ").join(part for part in pair if part.plain) for pair in ((long, short), (off, short_off))]
+        super().add_row(*required, Text("\n").join(line for line in lines if line.plain), kind, about, **options)
+        self.columns[len(required)].no_wrap = True
 
 
 def episode_spec(
