@@ -511,12 +511,11 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(photos, tmp_path):
     more = ("--method", "pn", "--method", "tac", "--episodes", 600, "--validate-every", 600)
     grids = [arguments(photos, out, *more) for out in (straight, stopped)]
     process = subprocess.Popen([sys.executable, "-m", "handful", *grids[1]], stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 120
     while not all((stopped / name / "config.json").exists() for name in names):
-        assert time.monotonic() < deadline and process.poll() is None
+        assert process.poll() is None
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate()
     assert process.returncode == 130, errors
     assert "run the same command again" in errors
     assert "Traceback" not in errors
@@ -534,12 +533,11 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(photos, tmp_path):
 def test_two_processes_may_run_the_same_grid(photos, tmp_path, capsys):
     grid = arguments(photos, tmp_path, "--method", "pn", "--method", "tac", "--episodes", 60, "--json")
     other = subprocess.Popen([sys.executable, "-m", "handful", *grid], stdout=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 120
     while not list(tmp_path.glob("*/config.json")):
-        assert time.monotonic() < deadline and other.poll() is None
+        assert other.poll() is None
         time.sleep(0.05)
     handful(*grid)
-    theirs, _ = other.communicate(timeout=120)
+    theirs, _ = other.communicate()
     assert other.returncode == 0
     assert capsys.readouterr().out == theirs, "each cell was trained and evaluated once"
     assert not litter(tmp_path)

@@ -716,12 +716,11 @@ def test_stopped_twice_it_ends_in_the_same_report(mini, tmp_path, handful):
     for sign in ("runs/tac-1-shot-20-way/config.json", "runs/tac-1-shot-20-way/cell.json"):
         command = [sys.executable, "-m", "handful", *words(stopped)]
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        deadline = time.monotonic() + 120
         while not (stopped / sign).exists():
-            assert time.monotonic() < deadline and process.poll() is None
+            assert process.poll() is None
             time.sleep(0.02)
         process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=120)
+        _, errors = process.communicate()
         assert process.returncode == 130, errors
         assert "run the same command again" in errors
         assert "Traceback" not in errors

@@ -25,7 +25,7 @@ def losses(folder):
 
 def run(command, **options):
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, **options)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, **options)
 
 
 @pytest.mark.slow

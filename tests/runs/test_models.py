@@ -32,7 +32,7 @@ SPEC = EpisodeSpec(ways=5, shots=1, queries=3, unlabelled=4)
 
 def handful(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "handful", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=cwd)
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
