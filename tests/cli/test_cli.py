@@ -1,8 +1,7 @@
-"""Every command as a user runs it: a process of its own, good input and bad."""
+"""Every command as a user runs it, good input and bad; in a process of its own where that is what is tested."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import random
@@ -12,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from PIL import Image
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from command import file_operations, handful, handful_process, kill_at_file_operation, start_handful
 from handful.checkpoint import load_checkpoint
 from handful.cli import app, main
 from handful.experiments import demo
@@ -32,13 +32,8 @@ SMALL = ["--ways", "5", "--queries", "2", "--unlabelled", "2", "--test-queries",
          "--validation-episodes", "4", "--validate-every", "3", "--device", "cpu"]  # fmt: skip
 
 
-def handful(*arguments: object, timeout: float = 300) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "handful", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
-
-
-def good(*arguments: object) -> str:
-    result = handful(*arguments)
+def good(*arguments: object, run: Callable[..., subprocess.CompletedProcess[str]] = handful) -> str:
+    result = run(*arguments)
     assert result.returncode == 0, result.stderr
     return result.stdout
 
@@ -58,10 +53,10 @@ def snapshot(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory) -> Path:
-    """Two tiny runs on the embedded data."""
+    """Two tiny runs on the embedded data, one of them from a process of its own."""
     folder = tmp_path_factory.mktemp("runs")
-    for method in ("tapnet", "pn"):
-        out = good("train", "--method", method, "--episodes", "4", "--out", folder / method, *SMALL)
+    for method, run in (("tapnet", handful_process), ("pn", handful)):
+        out = good("train", "--method", method, "--episodes", "4", "--out", folder / method, *SMALL, run=run)
         assert "best validation accuracy" in out
     return folder
 
@@ -100,7 +95,7 @@ def test_help_shows_the_names_of_all_options_whole(monkeypatch):
 
 
 def test_version():
-    assert good("--version").startswith("handful ")
+    assert good("--version", run=handful_process).startswith("handful ")
 
 
 def test_methods_and_datasets():
@@ -238,11 +233,13 @@ def test_a_corrupt_checkpoint(runs, tmp_path, name):
 
 
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
-    arguments = ["train", "--method", "pn", "--episodes", "100000", "--out", str(tmp_path / "run"), *SMALL]
-    process = subprocess.Popen([sys.executable, "-m", "handful", *arguments], stderr=subprocess.PIPE, text=True)
-    _wait_for(tmp_path / "run" / "metrics.jsonl")
+    process = start_handful("train", "--method", "pn", "--episodes", "100000", "--out", tmp_path / "run", *SMALL)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    while not metrics.exists() or metrics.stat().st_size == 0:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=60)
+    _, error = process.communicate()
     assert process.returncode == 130
     assert "--resume" in error
     assert "Traceback" not in error
@@ -252,25 +249,18 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path):
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="SIGKILL is a POSIX signal")
 def test_a_run_killed_ten_times_ends_as_the_unbroken_one(tmp_path):
-    arguments = ["train", "--method", "tac", *SMALL, "--episodes"]
-    start = _seconds(*arguments, 3, "--out", tmp_path / "short")
-    whole = _seconds(*arguments, 600, "--out", tmp_path / "unbroken")
-    # Ten lives that together are shorter than the run, even on a machine that grows twice as fast meanwhile.
-    longest = start + (whole - start) / 24
-    arguments += ["600", "--out", str(tmp_path / "killed"), "--resume"]
+    """Wherever the kills hit: each is at a file operation in the run's folder, since in between nothing is lost."""
+    unbroken, killed = tmp_path / "unbroken", tmp_path / "killed"
+    arguments = ["train", "--method", "tac", *SMALL, "--episodes", 180, "--out"]
+    operations = file_operations(unbroken, *arguments, unbroken)
+    # Ten lives that together are shorter than the run.
     chance, moments = random.Random(0), []
-    while len(moments) < 10:
-        process = subprocess.Popen([sys.executable, "-m", "handful", *arguments], stderr=subprocess.DEVNULL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            assert process.wait(timeout=chance.uniform(start / 2, longest)) == 0, "it may finish, but never fail"
-            break
-        process.kill()
-        process.wait()
-        moments.append(_episode(tmp_path / "killed"))
-    good(*arguments)
-    print("killed with so many episodes saved:", moments)
-    assert len(moments) == 10, "all ten kills must hit before the run is done"
-    assert len(set(moments)) > 2, "and not all before its first checkpoint"
+    for _ in range(10):
+        kill_at_file_operation(chance.randint(1, operations // 10), killed, *arguments, killed, "--resume")
+        moments.append(_episode(killed))
+    good(*arguments, killed, "--resume", run=handful_process)
+    print(f"killed at some of {operations} file operations, with so many episodes saved: {moments}")
+    assert len(set(moments)) > 2, "not all before the first checkpoint"
     for name in ("last", "best"):
         (tensors, state), (others, other_state) = (
             load_checkpoint(tmp_path / folder / "checkpoint", name) for folder in ("unbroken", "killed")
@@ -302,23 +292,10 @@ def test_full_demo_has_every_method(tmp_path, monkeypatch):
     assert len(shown) >= 15
 
 
-def _seconds(*arguments: object) -> float:
-    begun = time.monotonic()
-    good(*arguments)
-    return time.monotonic() - begun
-
-
 def _episode(run: Path) -> int:
     if not (run / "checkpoint" / "last.json").exists():
         return 0
     return load_checkpoint(run / "checkpoint", "last")[1]["episode"]
-
-
-def _wait_for(path: Path, seconds: float = 120) -> None:
-    end = time.monotonic() + seconds
-    while not path.exists() or path.stat().st_size == 0:
-        assert time.monotonic() < end, f"{path} did not appear"
-        time.sleep(0.05)
 
 
 @pytest.fixture
@@ -441,10 +418,13 @@ def test_a_training_that_starts_from_a_classifier(photos, tmp_path):
     assert str(tmp_path) not in (tmp_path / "model" / "config.json").read_text(), "no paths of this machine"
 
 
-@pytest.mark.parametrize("kind", ["project", "label", "fit"])
+_SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("label", "fit")]
+
+
+@pytest.mark.parametrize("kind", ["project", *_SLOW])
 def test_bench(kind, tmp_path):
     extra = ["--points", "2000"] if kind != "project" else []
-    done = handful("bench", kind, "--repeats", "1", "--json", "--out", tmp_path, *extra)
+    done = handful_process("bench", kind, "--repeats", "1", "--json", "--out", tmp_path, *extra)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result == json.loads((tmp_path / f"{kind}.json").read_text())
