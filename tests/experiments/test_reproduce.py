@@ -36,7 +36,7 @@ from handful.experiments.reproduce import reproduce
 from handful.publish import publish
 from handful.runs.episodes import embed
 from handful.runs.folder import load_run
-from handful.runs.results import format_accuracy
+from handful.runs.results import format_accuracy, measured
 from handful.sampling import EpisodeSampler, EpisodeSpec, split_labelled
 
 EVERYTHING = ("table1", "table3", "iterations", "entropy", "tsne", "distractors")
@@ -391,7 +391,7 @@ def test_a_report_of_what_is_there_so_far(out, setting, tmp_path, monkeypatch):
     def run_two(planned, runs, *, report, **_):
         for name in cells[:2]:
             shutil.copytree(out / "runs" / name, runs / name)
-            report(Outcome(name, [{"mean": 50.0, "interval": 1.0}]))
+            report(Outcome(name, list(measured(runs / name).values())))
             drafts.append(read_content(tmp_path / "out")["missing"] if (tmp_path / "out").exists() else None)
         report(Outcome(cells[2], reason="no such luck"))
         raise Interrupted("stopped")
