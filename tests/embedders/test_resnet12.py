@@ -18,10 +18,11 @@ from handful.embedders.resnet12 import Dropout
 from handful.embedders.shipped import CARD
 from handful.methods import build_method, method_class, methods
 from handful.runs.config import RunConfig
-from handful.runs.episodes import Protocol, embed, evaluate_run
+from handful.runs.episodes import Protocol, embed
 from handful.runs.export import export_run
 from handful.runs.folder import load_run
 from handful.runs.learner import build_learner
+from handful.runs.results import evaluate_run
 from handful.runs.training import train
 from handful.sampling import EpisodeSpec
 
