@@ -144,7 +144,7 @@ def test_a_killed_run_with_dropout_resumes_to_the_same_weights(run, config, blob
 
 def test_a_run_is_evaluated_is_an_embedder_and_is_exported(run, config, blobs, tmp_path):
     protocol = Protocol(config.validation, 0.4, splits=1, episodes=4)
-    assert 0 <= evaluate_run(run, protocol, iterations=1, device="cpu")["mean"] <= 100
+    assert 0 <= evaluate_run(run, protocol, iterations=1, device="cpu").mean <= 100
     embedder = load_embedder(f"run:{run}", "cpu")
     images = blobs["test"].images[:6]
     expected = embed(load_run(run)[1].backbone, images).numpy()

@@ -10,6 +10,7 @@ import random
 import signal
 import sys
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from hypothesis import strategies as st
 from handful import HandfulError
 from handful.cli import main
 from handful.labelling import label_images
-from handful.labelling.export import folder_names
+from handful.labelling.export import EXPORTERS, Exporter, copy_images, folder_names
 from handful.publish import DRAFT, LOCK, MANIFEST, publishing
 
 Tree = dict[str, bytes]
@@ -154,13 +155,11 @@ def test_an_export_that_cannot_be_made_leaves_the_old_one(album, photos, tmp_pat
     before = tree(out)
     gone = photos / "other 11.png"
 
-    def vanish(found, files, *rest):
+    def vanish(found, files, out):
         gone.unlink()
-        return export_folders(found, files, *rest)
+        copy_images(found, files, out)
 
-    from handful.labelling import export_folders
-
-    monkeypatch.setattr("handful.labelling.export_folders", vanish)
+    monkeypatch.setitem(EXPORTERS, "folders-copy", replace(EXPORTERS["folders-copy"], write=vanish))
     with pytest.raises(HandfulError, match=r"cannot copy other 11\.png: No such file"):
         run(album, out)
     assert tree(out) == before
@@ -213,6 +212,21 @@ def test_a_spreadsheet_runs_nothing_of_a_name(photos, embedder, tmp_path):
     assert set(rows) <= {(line["path"], line["label"]) for line in lines}
     again = label_images(photos, tmp_path / "out" / "predictions.csv", **options)
     assert [(one.path, one.label) for one in again.predictions] == [(line["path"], line["label"]) for line in lines]
+
+
+def test_a_format_of_ones_own_is_one_entry(album, tmp_path, monkeypatch):
+    def write(found, files, out):
+        (out / "mine.txt").write_text("\n".join(one.label for one in found.predictions))
+
+    monkeypatch.setitem(EXPORTERS, "mine", Exporter(write, files=("mine.txt",)))
+    run(album, tmp_path / "out", folders=None, exports=["mine", "label-studio"])
+    assert len((tmp_path / "out" / "mine.txt").read_text().splitlines()) == 72
+    assert (tmp_path / "out" / "label-studio.json").exists()
+    (tmp_path / "out" / "mine.txt").write_text("changed")
+    refused(album, tmp_path / "out", r"mine\.txt was changed since handful wrote it", folders=None, exports=["mine"])
+    refused(album, tmp_path / "out", "--export takes label-studio", folders=None, exports=["magic"])
+    both = ["folders-copy", "folders-link"]
+    refused(album, tmp_path / "out", "two exports would both write images", folders=None, exports=both)
 
 
 def test_label_studio_links_are_addresses(photos, labels, embedder, tmp_path):

@@ -55,6 +55,10 @@ def label(
     ] = "none-of-these",
     iterations: Annotated[int, typer.Option(min=0, help="Refinements with the unlabelled images, at most.")] = 6,
     suggestions: Annotated[int, typer.Option(min=0, help="Images to suggest for labelling next.")] = 12,
+    exports: Annotated[
+        list[str] | None,
+        typer.Option("--export", help="Also write label-studio, folders-copy or folders-link; repeatable."),
+    ] = None,
     export_folders: Annotated[
         str | None, typer.Option(help="copy or link: sort the images into OUT/images/LABEL/. Never moves them.")
     ] = None,
@@ -77,8 +81,8 @@ def label(
     check_device(device)
     with progress_bar() as bar:
         found = label_images(
-            images, labels, out, report=report, label_studio=label_studio, folders=export_folders,
-            command=shlex.join(["handful", *sys.argv[1:]]), bar=bar,
+            images, labels, out, report=report, exports=exports or (), label_studio=label_studio,
+            folders=export_folders, command=shlex.join(["handful", *sys.argv[1:]]), bar=bar,
             embedder=embedder if model is None else f"run:{model}",
             head=None if head == "none" else head, distractors=distractors, none_threshold=none_threshold,
             none_label=none_label, iterations=iterations, suggestions=suggestions, device=device,

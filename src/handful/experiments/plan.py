@@ -99,15 +99,18 @@ class Setting:
         train = training_spec(method, options, _with_distractors(train, distractors), len(self.images.class_names))
         data = TrainingData(self.dataset, self.images, self.labelled_ratio, self.data, self.data_options)
         test = self.spec(shots, bool(train.distractor_ways))
-        training = self._training(episodes, first)
+        training = self._training(episodes, started=self.start is not None, first=first)
         config = build_config(data, method, options, train, test, training, episodes=episodes, seed=self.seed)
         return config if first or self.start is None else started_from(config, self.start)
 
-    def _training(self, episodes: int, first: bool = False) -> TrainingOptions:
-        """The recipe's training options, or what was given instead; ``first`` for the classifier of a common start."""
+    def _training(self, episodes: int, *, started: bool, first: bool = False) -> TrainingOptions:
+        """The recipe's training options, or what was given instead.
+
+        ``started`` is for a model that starts from a classifier's backbone, ``first`` for that classifier.
+        """
         recipe, given = self.recipe, self.training
         ours: dict[str, Any] = {
-            "learning_rate": recipe.started_rate if self.pretraining or self.start else recipe.learning_rate,
+            "learning_rate": recipe.started_rate if started else recipe.learning_rate,
             "weight_decay": recipe.weight_decay,
             "average_pool": recipe.average_pool,
             "validate_every": max(1, episodes // 10) if episodes >= 1000 else episodes,
@@ -120,7 +123,7 @@ class Setting:
     def caption(self) -> str:
         """Under which conditions the numbers were measured."""
         recipe, budget = self.recipe, self.budget
-        test, training = recipe.test, self._training(budget.episodes)
+        test, training = recipe.test, self._training(budget.episodes, started=self.pretraining > 0)
         return (
             f"{self.dataset}, {self.images.image_size} x {self.images.image_size}; {self.labelled_ratio:.0%} of each "
             f"class labelled. Test: {test.ways} ways, {test.queries} queries and {test.unlabelled} unlabelled images a "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from ..datasets.base import Bar, no_bar
 from ..datasets.files import open_files
 from ..errors import HandfulError
 from ..publish import check_free, publishing
-from .export import EXPORT, LABEL_STUDIO, TABLES, check_export, export_folders, write_label_studio, write_predictions
+from .export import TABLES, Exporter, exporters, write_predictions
 from .label import Estimate, Labelling, Prediction, find_labels
 from .report import REPORT_FILES, report_files
 from .sources import Collection, collect
@@ -21,6 +22,7 @@ def label_images(
     out: str | Path | None = None,
     *,
     report: bool = True,
+    exports: Sequence[str] = (),
     label_studio: bool = False,
     folders: str | None = None,
     command: str = "handful.label_images",
@@ -37,38 +39,44 @@ def label_images(
         labels: a CSV file ``path,label``; see :func:`collect` for alternatives.
         out: where to write ``predictions.csv``, ``predictions.jsonl`` and ``report.html``; None writes nothing.
         report: whether to write the report.
-        label_studio: also write ``label-studio.json``.
-        folders: ``"copy"`` or ``"link"``: also sort the images into ``out/images/<label>/``.
+        exports: names of :data:`.export.EXPORTERS`, what else to write.
+        label_studio: short for the export ``label-studio``: ``label-studio.json``.
+        folders: ``"copy"`` or ``"link"``, short for the exports ``folders-copy`` and ``folders-link``: also sort the
+            images into ``out/images/<label>/``.
         command: for the report.
         bar: a progress bar.
         options: of :func:`find_labels`: ``embedder``, ``head``, ``distractors``, ``none_threshold`` and more.
     """
+    if folders not in (None, "copy", "link"):
+        raise HandfulError(f"--export-folders takes copy or link, got '{folders}'")
+    short = [*(["label-studio"] if label_studio else []), *([f"folders-{folders}"] if folders else [])]
+    wanted = exporters([*exports, *short])
     target = None if out is None else Path(out)
-    check_export(folders, Path(images), target)
     if target is not None:
-        _check_out(target, Path(images), report, label_studio, folders is not None)
+        _check_out(target, Path(images), report, wanted)
     found = find_labels(images, labels, bar=bar, **options)
     if target is None:
         return found
     files = open_files(Path(images))
     with publishing(target) as stage:
         write_predictions(found, stage)
-        if label_studio:
-            write_label_studio(found, stage)
-        if folders is not None:
-            export_folders(found, files, stage, folders)
+        for one in wanted:
+            one.write(found, files, stage)
         if report:
             for name, content in report_files(found, files, command, bar).items():
                 (stage / name).write_bytes(content)
     return found
 
 
-def _check_out(out: Path, images: Path, report: bool, label_studio: bool, folders: bool) -> None:
+def _check_out(out: Path, images: Path, report: bool, wanted: list[Exporter]) -> None:
     """OUT must be a folder of its own, not among the images, which it would then be one of; and nothing in the way."""
     if images.is_dir() and out.resolve().is_relative_to(images.resolve()):
         raise HandfulError(f"{out} lies among the images in {images}: choose an --out elsewhere")
-    files = [*TABLES, *(REPORT_FILES if report else ()), *([LABEL_STUDIO] if label_studio else [])]
-    check_free(out, files, [EXPORT] if folders else [])
+    for one in wanted:
+        if one.check is not None:
+            one.check(images, out)
+    files = [*TABLES, *(REPORT_FILES if report else ()), *(name for one in wanted for name in one.files)]
+    check_free(out, files, [name for one in wanted for name in one.folders])
 
 
 __all__ = ["Collection", "Estimate", "Labelling", "Prediction", "collect", "find_labels", "label_images"]

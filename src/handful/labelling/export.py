@@ -7,7 +7,8 @@ import json
 import os
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote
@@ -19,7 +20,6 @@ from ..reports.page import csv_bytes
 from .label import Labelling, Prediction, as_row
 
 NONE_FOLDER = "none-of-these"
-EXPORTS = ("copy", "link")
 EXPORT = "images"  # the folder that is exported to
 TABLES = ("predictions.csv", "predictions.jsonl")
 LABEL_STUDIO = "label-studio.json"
@@ -46,7 +46,7 @@ def _json_line(row: dict[str, Any]) -> bytes:
         return (json.dumps(row) + "\n").encode()
 
 
-def write_label_studio(found: Labelling, out: Path) -> None:
+def write_label_studio(found: Labelling, files: Files, out: Path) -> None:
     """``label-studio.json``: tasks for a project with one Choices called ``label``, with predicted labels.
 
     The images' paths are those below the folder that Label Studio serves as local files.
@@ -69,20 +69,37 @@ def _task(one: Prediction) -> dict[str, Any]:
     return task
 
 
-def check_export(how: str | None, images: Path, out: Path | None) -> None:
+def check_copies(images: Path, out: Path) -> None:
     """Check, before the long work, that the images can be sorted into folders."""
-    if how is None:
-        return
-    if how not in EXPORTS:
-        raise HandfulError(f"--export-folders takes {' or '.join(EXPORTS)}, got '{how}'")
-    if how == "link" and not images.is_dir():
-        raise HandfulError(f"images in an archive cannot be linked to: use --export-folders copy ({images})")
-    if out is not None and images.resolve().is_relative_to((out / EXPORT).resolve()):
+    if images.resolve().is_relative_to((out / EXPORT).resolve()):
         raise HandfulError(f"{images} is where the images would be exported to: choose another --out")
 
 
-def export_folders(found: Labelling, files: Files, out: Path, how: str) -> None:
-    """``images/<label>/...``: a copy of each image, or a link to it; the images themselves stay where they are."""
+def check_links(images: Path, out: Path) -> None:
+    """The same for links, which need an image to point to."""
+    if not images.is_dir():
+        raise HandfulError(f"images in an archive cannot be linked to: use --export-folders copy ({images})")
+    check_copies(images, out)
+
+
+def copy_images(found: Labelling, files: Files, out: Path) -> None:
+    """``images/<label>/...``: a copy of each image."""
+    for one, path in _places(found, out):
+        try:
+            content = files.read(one.path)
+        except BrokenImage as error:
+            raise HandfulError(f"cannot copy {printable(one.path)}: {error}; nothing was changed") from error
+        path.write_bytes(content)
+
+
+def link_images(found: Labelling, files: Files, out: Path) -> None:
+    """``images/<label>/...``: a link to each image; the images themselves stay where they are."""
+    for one, path in _places(found, out):
+        _link((files.path / one.path).resolve(), path)
+
+
+def _places(found: Labelling, out: Path) -> Iterator[tuple[Prediction, Path]]:
+    """Where each image goes, in folders that are there."""
     folders = folder_names(one.label for one in found.predictions)
     taken: set[str] = set()
     for one in found.predictions:
@@ -90,14 +107,7 @@ def export_folders(found: Labelling, files: Files, out: Path, how: str) -> None:
         name = _unique(_flat_name(one.path), taken, f"{folder}/")
         path = out / EXPORT / folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        if how == "link":
-            _link((files.path / one.path).resolve(), path)
-            continue
-        try:
-            content = files.read(one.path)
-        except BrokenImage as error:
-            raise HandfulError(f"cannot copy {printable(one.path)}: {error}; nothing was changed") from error
-        path.write_bytes(content)
+        yield one, path
 
 
 def folder_names(labels: Iterable[str]) -> dict[str, str]:
@@ -163,3 +173,40 @@ def _link(target: Path, path: Path) -> None:
             os.link(target, path)
         except OSError as error:
             raise HandfulError(f"cannot link to {target} ({error.strerror}): use --export-folders copy") from error
+
+
+@dataclass(frozen=True)
+class Exporter:
+    """A form in which the labels are written for another program.
+
+    Attributes:
+        write: writes it to a folder, from what was found and the files that the images are in.
+        files, folders: names of what it makes there.
+        check: raises before the long work if it cannot be made of these images in this folder.
+    """
+
+    write: Callable[[Labelling, Files, Path], None]
+    files: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+    check: Callable[[Path, Path], None] | None = None
+
+
+# ``handful label --export NAME``
+EXPORTERS: dict[str, Exporter] = {
+    "label-studio": Exporter(write_label_studio, files=(LABEL_STUDIO,)),
+    "folders-copy": Exporter(copy_images, folders=(EXPORT,), check=check_copies),
+    "folders-link": Exporter(link_images, folders=(EXPORT,), check=check_links),
+}
+
+
+def exporters(names: Iterable[str]) -> list[Exporter]:
+    """The exporters of these names, each once; two that make the same cannot both be wanted."""
+    found = {}
+    for name in names:
+        if name not in EXPORTERS:
+            raise HandfulError(f"--export takes {', '.join(EXPORTERS)}, got '{name}'")
+        found[name] = EXPORTERS[name]
+    made = [name for one in found.values() for name in (*one.files, *one.folders)]
+    if twice := {name for name in made if made.count(name) > 1}:
+        raise HandfulError(f"two exports would both write {min(twice)}: choose one of {', '.join(found)}")
+    return list(found.values())
