@@ -25,6 +25,7 @@ from command import file_operations, handful, handful_process, kill_at_file_oper
 from handful.checkpoint import load_checkpoint
 from handful.cli import app, main
 from handful.experiments import demo
+from handful.experiments.presets import FULL_DEMO
 from handful.methods import METHODS
 from handful.runs import episodes as evaluation
 
@@ -287,7 +288,7 @@ def test_full_demo_has_every_method(tmp_path, monkeypatch):
     monkeypatch.setattr(evaluation, "CHOICE_EPISODES", 8)
     monkeypatch.setattr(demo, "TEST_EPISODES", 8)
     result = demo.run_demo(tmp_path / "demo", full=True, episodes=1, device="cpu")
-    shown = {name for model in (*demo.MODELS, *demo.MORE_MODELS) for name in model.evaluated_as}
+    shown = {name for names in FULL_DEMO.trainings.values() for name in names}
     assert list(result["rows"]) == [cls.title for name, cls in METHODS.items() if name in shown]
     assert len(shown) >= 15
 
