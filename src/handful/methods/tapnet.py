@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
 from .. import functional as F
@@ -134,6 +133,8 @@ def assign_references(centroids: Tensor, references: Tensor) -> Tensor:
     the projection must remove. References are modified against all R: which N will be chosen is not known yet. TapNet's
     public code lets the classes choose in turn, so that its answer depends on their order; this one does not.
     """
+    from scipy.optimize import linear_sum_assignment  # takes a while to import, and listing methods does not need it
+
     unit = torch.nn.functional.normalize
     match = unit(centroids, dim=-1) @ unit(F.modified_references(references), dim=-1).mT  # (..., N, R)
     tables = match.cpu().double().numpy().reshape(-1, *match.shape[-2:])
