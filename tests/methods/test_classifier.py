@@ -55,3 +55,12 @@ def test_a_shared_direction_does_not_matter_once_it_is_known():
     model.centre.copy_(vectors.mean(0))
     after = episode_accuracies(model, vectors, sampler, 50, 2).mean(0)
     assert after[2] > before[2] + 3, "without it, all soft labels are alike"
+
+
+def test_a_cosine_head_names_the_training_classes_by_scaled_cosines():
+    episode, model = make_episode(batch=()), method("classifier", head="cosine")
+    points = torch.cat([episode.support.flatten(0, 1), episode.query])
+    labels = torch.cat([torch.arange(WAYS).repeat_interleave(2), episode.query_labels])
+    logits = 10 * torch.cosine_similarity(points[:, None], model.head.weight[None], dim=-1)
+    torch.testing.assert_close(model.loss(episode), torch.nn.functional.cross_entropy(logits, labels))
+    assert not model.centre.any(), "it has learned where the origin is"

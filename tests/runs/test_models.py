@@ -146,7 +146,7 @@ def test_an_exported_run_gives_the_same_logits(run, tmp_path, blobs):
     for folder in (run, out):
         _, learner, _ = load_run(folder)
         with torch.inference_mode():
-            logits.append(learner.method(images.map_images(learner._embed)))
+            logits.append(learner.method(images.map_images(learner.embed)))
     assert torch.equal(*logits)
     # An exported model can be exported again, with all that is known of it.
     assert export_run(out, tmp_path / "again", name="my-model") == facts

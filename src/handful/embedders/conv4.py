@@ -18,13 +18,16 @@ class Conv4(nn.Module):
         image_size: side of the square images, 28 or more.
         width: filters of every block.
         average_pool: add a 2 x 2 average pool on top, as TAC does for tieredImageNet (needs images of 32 or more).
+        linear_output: no ReLU in the last block, so that vectors may be negative (Gidaris and Komodakis 2018).
 
     Attributes:
         dim: length of a vector: ``width`` for 28 x 28 images, 1600 for 84 x 84.
         feature_shape: (channels, height, width) of the feature maps that the vector flattens: (64, 5, 5) for 84 x 84.
     """
 
-    def __init__(self, channels: int, image_size: int, width: int = 64, average_pool: bool = False) -> None:
+    def __init__(
+        self, channels: int, image_size: int, width: int = 64, average_pool: bool = False, linear_output: bool = False
+    ) -> None:
         super().__init__()
         if channels not in (1, 3):
             raise HandfulError(f"conv4 takes images of 1 or 3 channels, got {channels}")
@@ -33,6 +36,8 @@ class Conv4(nn.Module):
             least = 32 if average_pool else 28
             raise HandfulError(f"conv4 takes images of {least} x {least} or more, got {image_size} x {image_size}")
         blocks = [_block(channels if index == 0 else width, width) for index in range(4)]
+        if linear_output:
+            del blocks[-1][-1]  # its ReLU
         self.blocks = nn.Sequential(*blocks, *([nn.AvgPool2d(2)] if average_pool else []))
         self.feature_shape = (width, side, side)
         self.dim = width * side * side

@@ -14,29 +14,53 @@ from torch import Tensor, nn
 
 from .. import functional as F
 from ..episode import Episode
+from ..errors import HandfulError
 from .base import Method
 
 MOMENTUM = 0.01  # of a step in the running mean of the embeddings
 
 
-class Classifier(Method):
-    """Trained to name the training classes by a linear layer; new classes are told apart by cosines with their means.
+class CosineHead(nn.Module):
+    """Logits of classes: the cosine of a vector with the weights of each, times a learned scale; (n, D) -> (n, ways).
 
-    Cosines are around the mean of all training images: embeddings share most of their direction, which says nothing.
+    Gidaris and Komodakis, "Dynamic Few-Shot Visual Learning without Forgetting", CVPR 2018.
+    """
+
+    def __init__(self, dim: int, ways: int, scale: float = 10.0) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(ways, dim) / dim**0.5)
+        self.scale = nn.Parameter(torch.tensor(scale))
+
+    def forward(self, points: Tensor) -> Tensor:
+        unit = nn.functional.normalize
+        return self.scale * unit(points, dim=-1) @ unit(self.weight, dim=-1).mT
+
+
+HEADS = {"linear": nn.Linear, "cosine": CosineHead}
+
+
+class Classifier(Method):
+    """Trained to name the training classes by one layer; new classes are told apart by cosines with their means.
+
+    With the linear layer, cosines are around the mean of all training images: embeddings share most of their direction,
+    which says nothing. A cosine layer has learned where the origin is.
 
     Args:
         scale: multiplies the cosines.
+        head: the layer that names the training classes: "linear", or "cosine" (`CosineHead`).
     """
 
     title = "Classifier"
-    summary = "a linear classifier of the training classes; new ones by cosine with their means, labelled images only"
+    summary = "a classifier of the training classes; new ones by cosine with their means, labelled images only"
     iterative = False
     in_order = True
     centre: Tensor
 
-    def __init__(self, dim: int, ways: int, *, scale: float = 10.0, **options: Any) -> None:
+    def __init__(self, dim: int, ways: int, *, scale: float = 10.0, head: str = "linear", **options: Any) -> None:
         super().__init__(dim, ways, scale=scale, **options)
-        self.head = nn.Linear(dim, ways)
+        if head not in HEADS:
+            raise HandfulError(f"unknown head '{head}': choose one of {', '.join(HEADS)}")
+        self.head: nn.Module = HEADS[head](dim, ways)
         self.register_buffer("centre", torch.zeros(dim))
 
     @property
@@ -48,7 +72,7 @@ class Classifier(Method):
         support, query = episode.support, episode.query  # (..., ways, shots, D), (..., queries, D)
         labels = torch.arange(episode.ways, device=query.device)[:, None].expand(support.shape[:-1])
         points = torch.cat([support.flatten(0, -2), query.flatten(0, -2)])
-        if self.training:
+        if self.training and isinstance(self.head, nn.Linear):
             with torch.no_grad():
                 self.centre.lerp_(points.mean(0), MOMENTUM if self.centre.any() else 1.0)
         return nn.functional.cross_entropy(

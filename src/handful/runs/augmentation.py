@@ -1,4 +1,4 @@
-"""Images moved and mirrored at random, so that a long training of few images learns what they show."""
+"""Images moved, mirrored and recoloured at random, so that training does not learn them by heart."""
 
 from __future__ import annotations
 
@@ -26,3 +26,24 @@ def _places(count: int, side: int) -> Tensor:
     most = round(SHIFT * side)
     moved = torch.arange(side) + torch.randint(-most, most + 1, (count, 1))
     return (side - 1) - ((side - 1) - moved.abs()).abs()
+
+
+GREY = (0.299, 0.587, 0.114)  # what red, green and blue add to the brightness that people see
+
+
+def colour_jitter(images: Tensor, strength: float) -> Tensor:
+    """Each image with other brightness, contrast and saturation: factors from ``1 - strength`` to ``1 + strength``.
+
+    images (n, height, width, channels) from 0 to 255 -> the same as float32. Saturation mixes each pixel with its grey,
+    contrast with the mean grey of the image: both together are one matrix and one offset for each image.
+    """
+    count, channels = images.shape[0], images.shape[-1]
+    factors = 1 + strength * (2 * torch.rand(3, count, 1, 1) - 1)  # of the processor's generator, as above
+    brightness, contrast, saturation = factors.to(images.device)
+    weights = torch.tensor(GREY if channels == 3 else [1 / channels] * channels, device=images.device)
+    pixels = images.flatten(1, 2).float()  # (n, height x width, channels)
+    mean = (pixels.mean(1) @ weights)[:, None, None]
+    mixed = saturation * torch.eye(channels, device=images.device) + (1 - saturation) * weights[:, None]
+    recoloured = torch.baddbmm((brightness * (1 - contrast) * mean).expand(count, 1, channels), pixels,
+                               brightness * contrast * mixed)  # fmt: skip
+    return recoloured.clamp_(0, 255).reshape(images.shape)

@@ -23,6 +23,13 @@ from .options import RunOptions, TrainingOptions, described
 
 FORMAT = 1  # of config.json: raise it when an older handful would read it wrongly; a file that has none is of format 1
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+CHOICES = {  # of the training options that are words
+    "precision": tuple(PRECISIONS),
+    "optimiser": ("adam", "sgd"),
+    "decay_form": ("l2", "decoupled", "constant"),
+    "decay_on": ("all", "convolutions"),
+}
+SCHEDULES = ("step", "cosine", "constant", "halve:N")
 
 # Far beyond any training, and below what would exhaust the memory or never end, as the bounds of the options are.
 MOST_TRAINED = 10**9  # episodes
@@ -49,7 +56,7 @@ class RunConfig(RunOptions):
         train: what a training episode holds.
         validation: what a validation episode holds.
         episodes: training episodes in all.
-        decay_at, decay: Adam's rate is multiplied by ``decay`` after ``decay_at`` of the episodes.
+        decay_at, decay: by the schedule "step", the rate is multiplied by ``decay`` after ``decay_at`` of the episodes.
         seed: fixes everything.
     """
 
@@ -83,13 +90,15 @@ class RunConfig(RunOptions):
         check_range("the seed", self.seed, 0, MOST_SEED)
         if not (0 < self.learning_rate <= sys.float_info.max):  # an int may be larger than any float
             raise HandfulError(f"the learning rate must be a number above 0, got {self.learning_rate!s:.40}")
-        for name, value in {"weight decay": self.weight_decay, "decay": self.decay, "decay at": self.decay_at}.items():
-            if not (0 <= value <= sys.float_info.max):
-                raise HandfulError(f"the {name} must be a number from 0 up, got {value!s:.40}")
+        for name in ("weight_decay", "decay", "decay_at", "classifier_loss", "rotation_loss", "pseudo_label_loss"):
+            if not (0 <= (value := getattr(self, name)) <= sys.float_info.max):
+                raise HandfulError(f"the {name.replace('_', ' ')} must be a number from 0 up, got {value!s:.40}")
         if not 0 < self.labelled_ratio <= 1:
             raise HandfulError(f"the labelled ratio must be above 0 and at most 1, got {self.labelled_ratio!s:.40}")
-        if self.precision not in PRECISIONS:
-            raise HandfulError(f"unknown precision '{self.precision}': choose one of {', '.join(PRECISIONS)}")
+        for name, words in CHOICES.items():
+            if (word := getattr(self, name)) not in words:
+                raise HandfulError(f"unknown {name.replace('_', ' ')} '{word}': choose one of {', '.join(words)}")
+        self.halving()
         for spec, together in ((self.train, self.episodes_per_step), (self.validation, self.validation_episodes)):
             for entry in fields(spec):
                 check_range(entry.name.replace("_", " "), getattr(spec, entry.name) or 0, 0, MOST_OF_EPISODE)
@@ -100,6 +109,15 @@ class RunConfig(RunOptions):
                 )
         for name in ("iterations", "train_iterations"):
             check_range(name, self.options.get(name, 0), 0, MOST_REFINEMENTS)
+
+    def halving(self) -> int | None:
+        """After how many episodes the rate is halved, again and again, by the schedule "halve:N"; None by another."""
+        if self.schedule in SCHEDULES[:-1]:
+            return None
+        kind, _, every = self.schedule.partition(":")
+        if kind != "halve" or not (every.isascii() and every.isdigit() and 0 < int(every) <= MOST_TRAINED):
+            raise HandfulError(f"unknown schedule '{self.schedule:.40}': choose one of {', '.join(SCHEDULES)}")
+        return int(every)
 
     def to_json(self) -> dict[str, Any]:
         return {"format": FORMAT, **asdict(self)}

@@ -12,7 +12,8 @@ from ..embedders.backbones import build_backbone, feature_shape, to_input
 from ..episode import Episode
 from ..errors import HandfulError
 from ..methods import Method, build_method
-from .augmentation import shift_and_flip
+from .augmentation import colour_jitter, shift_and_flip
+from .auxiliary import Auxiliary, Extra, uses_extra
 from .config import MOST_PARAMETERS, PRECISIONS, RunConfig
 
 
@@ -21,26 +22,47 @@ class Learner(nn.Module):
 
     With ``precision`` bfloat16 the backbone's convolutions in training take half the memory and, on processors and
     graphics cards that know the type, about half the time; weights, gradients and the method stay in float32.
-    With ``augment``, training images are moved and mirrored at random.
+    With ``augment``, training images are moved and mirrored at random; ``jitter`` changes their colours.
+
+    Attributes:
+        auxiliary: losses beside the method's, in a training that asks for them.
     """
 
     backbone: nn.Module
     method: Method
+    auxiliary: Auxiliary | None
 
-    def __init__(self, backbone: nn.Module, method: Method, precision: str = "float32", augment: bool = False) -> None:
+    def __init__(
+        self,
+        backbone: nn.Module,
+        method: Method,
+        precision: str = "float32",
+        augment: bool = False,
+        jitter: float = 0.0,
+    ) -> None:
         super().__init__()
         self.backbone, self.method, self.precision = backbone, method, PRECISIONS[precision]
-        self.augment = augment
+        self.augment, self.jitter = augment, jitter
+        self.auxiliary = None
 
-    def forward(self, episode: Episode, turn: str = "learner") -> Tensor:
+    def forward(self, episode: Episode, turn: str = "learner", extra: Extra | None = None) -> Tensor:
         """Images (..., height, width, channels) uint8 -> scalar loss of one turn of the method."""
-        return self.method.loss(episode.map_images(self._embed), turn)
+        embedded = episode.map_images(self.embed)
+        loss = self.method.loss(embedded, turn)
+        if self.auxiliary is not None and extra is not None and turn == self.method.turns[0]:
+            loss = loss + self.auxiliary(self, embedded, extra)
+        return loss
 
-    def _embed(self, images: Tensor) -> Tensor:
-        pixels = to_input(shift_and_flip(images) if self.augment and self.training else images)
+    def embed(self, images: Tensor, backbone: nn.Module | None = None, *, jitter: bool = True) -> Tensor:
+        """Stored images (n, height, width, channels) -> vectors (n, D), augmented in training."""
+        if self.training and self.augment:
+            images = shift_and_flip(images)
+        if self.training and self.jitter and jitter:
+            images = colour_jitter(images, self.jitter)
+        pixels = to_input(images)
         mixed = self.precision != torch.float32
         with torch.autocast(pixels.device.type, self.precision if mixed else None, enabled=mixed):
-            vectors: Tensor = self.backbone(pixels)
+            vectors: Tensor = (backbone or self.backbone)(pixels)
         return vectors.to(pixels.dtype)
 
     def turn_parameters(self) -> dict[str, list[nn.Parameter]]:
@@ -48,12 +70,12 @@ class Learner(nn.Module):
         first, *others = self.method.turns
         claimed = self.method.turn_parameters()
         taken = {id(parameter) for turn in others for parameter in claimed[turn]}
-        free = [parameter for parameter in self.parameters() if id(parameter) not in taken]
+        free = [p for p in self.parameters() if p.requires_grad and id(p) not in taken]
         return {first: free, **{turn: claimed[turn] for turn in others}}
 
 
-def build_learner(config: RunConfig) -> Learner:
-    """A fresh model; its weights are fixed by the seed."""
+def build_learner(config: RunConfig, classes: int | None = None) -> Learner:
+    """A fresh model; its weights are fixed by the seed. For a training, ``classes`` are those it is trained on."""
     # First a model without numbers: nothing is drawn, and settings of absurd size take no memory.
     try:
         with torch.device("meta"):
@@ -69,7 +91,10 @@ def build_learner(config: RunConfig) -> Learner:
             "smaller images or smaller options"
         )
     torch.manual_seed(config.seed)
-    return _assemble(config)
+    learner = _assemble(config)
+    if classes is not None and uses_extra(config):
+        learner.auxiliary = Auxiliary(config, learner, classes)
+    return learner
 
 
 def _assemble(config: RunConfig) -> Learner:
@@ -77,12 +102,14 @@ def _assemble(config: RunConfig) -> Learner:
     dim: int = backbone.dim  # type: ignore[assignment]
     shape = feature_shape(backbone)
     method = build_method(config.method, dim, config.train.ways, feature_shape=shape, **config.options)
-    return Learner(backbone, method, config.precision, config.augment)
+    return Learner(backbone, method, config.precision, config.augment, config.jitter)
 
 
 def load_start(learner: Learner, config: RunConfig) -> None:
     """Give a fresh model the backbone that it is to start from, if any."""
     if config.start is None:
+        if learner.auxiliary is not None:
+            learner.auxiliary.begin(learner)
         return
     run = Path(config.start)
     if checksum(run / "checkpoint", "best") != config.start_weights:
@@ -92,6 +119,8 @@ def load_start(learner: Learner, config: RunConfig) -> None:
     load_weights(
         learner.backbone, {key: value for key, value in tensors.items() if key.startswith(prefix)}, prefix, run
     )
+    if learner.auxiliary is not None:
+        learner.auxiliary.begin(learner, tensors)
 
 
 def load_model(learner: Learner, tensors: dict[str, Tensor], where: Path) -> None:

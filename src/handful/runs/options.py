@@ -23,8 +23,24 @@ class Help:
 class RunOptions:
     """The training options that ``config.json`` holds under their own names."""
 
-    learning_rate: Annotated[float, Help("Adam's rate; a tenth of it for the last fifth.")] = 1e-3
-    weight_decay: Annotated[float, Help("L2 penalty.", least=0)] = 5e-4
+    learning_rate: Annotated[float, Help("Learning rate at the start of training.", least=0)] = 1e-3
+    optimiser: Annotated[str, Help("adam, or sgd (Nesterov momentum 0.9).")] = "adam"
+    schedule: Annotated[
+        str,
+        Help(
+            "How the learning rate falls: step (to a tenth after four fifths of the episodes), cosine (to zero), "
+            "constant, or halve:N (every N episodes)."
+        ),
+    ] = "step"
+    weight_decay: Annotated[float, Help("Pulls weights towards zero; --decay-form says how.", least=0)] = 5e-4
+    decay_form: Annotated[
+        str,
+        Help(
+            "l2: a penalty in the gradient. decoupled: weights shrink by rate x decay in each step (as in AdamW). "
+            "constant: by the decay alone, whatever the rate (as in TapNet's code)."
+        ),
+    ] = "l2"
+    decay_on: Annotated[str, Help("The weights that decay: all, or convolutions only.")] = "all"
     precision: Annotated[str, Help("Of the embedder in training: float32, or bfloat16, about twice as fast.")] = (
         "float32"
     )
@@ -32,6 +48,22 @@ class RunOptions:
     augment: Annotated[bool, Help("Move and mirror training images at random: for photographs, not for letters.")] = (
         False
     )
+    jitter: Annotated[
+        float, Help("Change brightness, contrast and saturation of training images by up to this share.", 0, 1)
+    ] = 0.0
+    classifier_loss: Annotated[
+        float, Help("Weight of a cosine classifier of all training classes, trained beside the episodes.", least=0)
+    ] = 0.0
+    rotation_loss: Annotated[
+        float, Help("Weight of telling by how many quarter turns unlabelled training images were rotated.", least=0)
+    ] = 0.0
+    pseudo_label_loss: Annotated[
+        float,
+        Help("Weight of pseudo-labels: what a moving average of the model makes of unlabelled images.", least=0),
+    ] = 0.0
+    extra_unlabelled: Annotated[
+        int, Help("Unlabelled training images of a step, for --rotation-loss and --pseudo-label-loss.", 1, 10**6)
+    ] = 128
     backbone: Annotated[str, Help("Network that maps images to vectors: conv4 or resnet12.")] = "conv4"
     validate_every: Annotated[int, Help("Episodes between validations.", 1, 10**9)] = 500
     validation_episodes: Annotated[int, Help("Episodes of a validation.", 1, 10**6)] = 200
@@ -42,6 +74,7 @@ class TrainingOptions(RunOptions):
     """All training options; those that are only here become options of the backbone."""
 
     average_pool: Annotated[bool, Help("2 x 2 average pool on the backbone, as for tieredImageNet.")] = False
+    linear_output: Annotated[bool, Help("No ReLU after the last block of conv4: vectors may be negative.")] = False
 
     def run_options(self) -> dict[str, Any]:
         """What the settings of a run hold under their own names."""

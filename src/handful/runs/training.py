@@ -25,7 +25,6 @@ import torch
 from lightning_fabric import Fabric
 from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor
-from torch.optim import Adam
 
 from ..checkpoint import checksum, load_checkpoint, save_checkpoint
 from ..datasets import ImageSet
@@ -33,11 +32,21 @@ from ..episode import Episode
 from ..errors import HandfulError, Interrupted, JobFailed
 from ..io import write_json
 from ..sampling import EpisodeSampler, split_labelled
+from .auxiliary import Extra, draw_extra
 from .config import RunConfig
 from .distributed import check_shares, share, synchronise_batch_norm
 from .episodes import MOST_ITERATIONS, Accuracy, NotFinite, best_iterations, embed_used, episode_accuracies, summarise
 from .folder import check_state, seen_classes
 from .learner import Learner, build_learner, load_model, load_start
+from .optimiser import (
+    Optimizers,
+    build_optimizer,
+    decay,
+    learning_rate,
+    optimizer_tensors,
+    restore_optimizers,
+    set_rate,
+)
 from .writing import METRICS, check_folder, locked, store_split, trim_metrics
 
 SAVE_SECONDS = 60.0  # a checkpoint at least this often, beside those at validation
@@ -60,7 +69,7 @@ class Progress:
     best_episode: int = 0
 
 
-Optimizers = dict[str, Any]  # of each turn of a training step, in order, as Fabric wraps them
+Step = tuple[Episode, Extra | None]  # what the model sees in a step
 Observer = Callable[[Progress, Accuracy | None], None]  # called after each step; with the accuracy after a validation
 
 
@@ -88,7 +97,7 @@ def train(
     if shared := set(train_images.class_names) & set(validation_images.class_names):
         raise HandfulError(f"class '{min(shared)}' is both in train and val: see 'handful data check'")
     train_split = split_labelled(train_images.labels, train_images.class_names, config.labelled_ratio, config.seed)
-    learner = build_learner(config)
+    learner = build_learner(config, len(train_images.class_names))
     sampler = EpisodeSampler(train_split, config.train, (config.seed, 1), in_order=learner.method.in_order)
     validation_split = split_labelled(
         validation_images.labels, validation_images.class_names, config.labelled_ratio, config.seed
@@ -100,14 +109,14 @@ def train(
     if fabric.world_size > 1:
         synchronise_batch_norm(learner, fabric.device)
     turns = learner.turn_parameters()
-    # The fused form does all tensors of the model in one call.
-    rate, decay = config.learning_rate, config.weight_decay
-    model, *wrapped = fabric.setup(learner, *(Adam(p, lr=rate, weight_decay=decay, fused=True) for p in turns.values()))
+    model, *wrapped = fabric.setup(learner, *(build_optimizer(config, moved) for moved in turns.values()))
     optimizers: Optimizers = dict(zip(turns, wrapped, strict=True))
 
-    def fetch(start: int) -> Episode:
+    def fetch(start: int) -> Step:
         first, count = share(start, _step(config, start), fabric.global_rank, fabric.world_size)
-        return sampler.batch(first, count).map_images(lambda rows: torch.from_numpy(train_images.images[rows.numpy()]))
+        drawn = sampler.batch(first, count)
+        extra = draw_extra(config, train_split, train_images, drawn, start, fabric.global_rank)
+        return drawn.map_images(lambda rows: torch.from_numpy(train_images.images[rows.numpy()])), extra
 
     with _opened(fabric, config, folder, resume), stop_requests() as stop:
         writes = fabric.is_global_zero
@@ -121,12 +130,10 @@ def train(
         if writes:
             trim_metrics(folder, progress.episode)
         saved = time.monotonic()
-        for episode in _ahead(fetch, range(progress.episode, config.episodes, config.episodes_per_step)):
+        for step in _ahead(fetch, range(progress.episode, config.episodes, config.episodes_per_step)):
             before, progress.episode = progress.episode, progress.episode + _step(config, progress.episode)
             with _divergence(before):
-                loss, stopping = _take_turns(
-                    fabric, config, model, optimizers, episode.to(fabric.device), before, stop.is_set()
-                )
+                loss, stopping = _take_turns(fabric, config, model, optimizers, step, before, stop.is_set())
                 progress.loss_sum += loss
             progress.loss_steps += 1
             accuracy = None
@@ -165,16 +172,16 @@ def _fabric(accelerator: str, devices: int, num_nodes: int, turns: int) -> Fabri
     return fabric
 
 
-def _ahead(fetch: Callable[[int], Episode], starts: range) -> Iterator[Episode]:
+def _ahead(fetch: Callable[[int], Step], starts: range) -> Iterator[Step]:
     """What ``fetch`` gives for each start, read in a second thread while the model works on the one before."""
     with ThreadPoolExecutor(1) as thread:
         upcoming = thread.submit(fetch, starts[0]) if starts else None
         for start in starts:
             assert upcoming is not None
-            episode = upcoming.result()
+            step = upcoming.result()
             if start != starts[-1]:
                 upcoming = thread.submit(fetch, start + starts.step)
-            yield episode
+            yield step
 
 
 def _step(config: RunConfig, start: int) -> int:
@@ -183,21 +190,24 @@ def _step(config: RunConfig, start: int) -> int:
 
 
 def _take_turns(
-    fabric: Fabric, config: RunConfig, model: Any, optimizers: Optimizers, episode: Episode, start: int, stop: bool
+    fabric: Fabric, config: RunConfig, model: Any, optimizers: Optimizers, step: Step, start: int, stop: bool
 ) -> tuple[float, bool]:
     """One step of training; the loss of its first turn, and whether any process was asked to stop."""
     if fabric.world_size > 1:  # each process draws its own noise, and the same again if the run is resumed
         torch.manual_seed(int(np.random.SeedSequence((config.seed, start, fabric.global_rank)).generate_state(1)[0]))
     model.train()
-    losses = []
+    rate, losses = learning_rate(config, start), []
+    episode, extra = (None if part is None else part.to(fabric.device) for part in step)
     for turn, optimizer in optimizers.items():
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate(config, start)
-        loss = model(episode, turn)
+        set_rate(optimizer, rate)
+        loss = model(episode, turn, extra)
         optimizer.zero_grad()
         fabric.backward(loss)
         optimizer.step()
+        decay(config, optimizer, rate)
         losses.append(loss.detach())
+    if (auxiliary := model.module.auxiliary) is not None:
+        auxiliary.follow(model.module)
     outcome = torch.stack([*losses, torch.full_like(losses[0], float(stop))])
     if fabric.world_size > 1:
         outcome = cast(Tensor, fabric.all_reduce(outcome, reduce_op="mean"))
@@ -205,12 +215,6 @@ def _take_turns(
     if not np.isfinite(values).all():
         raise FloatingPointError(f"the loss is {values}")
     return values[0], stopping > 0
-
-
-def learning_rate(config: RunConfig, episode: int) -> float:
-    """Adam's rate: constant, then multiplied by ``decay`` once ``decay_at`` of the episodes are done."""
-    late = episode >= config.decay_at * config.episodes
-    return config.learning_rate * (config.decay if late else 1.0)
 
 
 def validate(learner: Learner, images: ImageSet, sampler: EpisodeSampler, episodes: int) -> Accuracy:
@@ -236,7 +240,8 @@ def _record(
     }
     if accuracy.mean > progress.best:
         progress.best, progress.best_episode = accuracy.mean, progress.episode
-        save_checkpoint(folder / "checkpoint", "best", _weights(learner), asdict(progress))
+        kept = {name: value for name, value in _weights(learner).items() if not name.startswith("model.auxiliary.")}
+        save_checkpoint(folder / "checkpoint", "best", kept, asdict(progress))
     progress.loss_sum, progress.loss_steps = 0.0, 0
     # Metrics before the checkpoint: if the plug is pulled between the two, resuming drops the line and writes it again.
     with (folder / METRICS).open("a", encoding="utf-8") as file:
@@ -250,18 +255,8 @@ def _weights(learner: Learner) -> dict[str, Tensor]:
     return {f"model.{name}": value for name, value in learner.state_dict().items()}
 
 
-def _prefixes(optimizers: Optimizers) -> Iterator[tuple[str, Any]]:
-    """What the tensors of each optimiser are called in a checkpoint; that of the first turn needs no name."""
-    for number, (turn, optimizer) in enumerate(optimizers.items()):
-        yield "optimizer" if number == 0 else f"optimizer.{turn}", optimizer
-
-
 def _save(folder: Path, name: str, learner: Learner, optimizers: Optimizers, progress: Progress) -> None:
-    tensors = _weights(learner)
-    for prefix, optimizer in _prefixes(optimizers):
-        for index, entries in optimizer.state_dict()["state"].items():
-            tensors |= {f"{prefix}.{index}.{key}": value for key, value in entries.items()}
-    tensors["random.cpu"] = torch.get_rng_state()
+    tensors = _weights(learner) | optimizer_tensors(optimizers) | {"random.cpu": torch.get_rng_state()}
     save_checkpoint(folder / "checkpoint", name, tensors, asdict(progress))
 
 
@@ -294,8 +289,7 @@ def _restore(config: RunConfig, folder: Path, learner: Learner, optimizers: Opti
     check_state(state, folder)
     load_model(learner, tensors, folder)
     try:
-        for prefix, optimizer in _prefixes(optimizers):
-            _restore_optimizer(prefix, optimizer, tensors)
+        restore_optimizers(config, optimizers, tensors)
         torch.set_rng_state(tensors["random.cpu"])
         return Progress(**state)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
@@ -303,25 +297,6 @@ def _restore(config: RunConfig, folder: Path, learner: Learner, optimizers: Opti
             f"training cannot go on from the checkpoint 'last' in {folder}, whose optimiser or random state is "
             "damaged: remove the folder 'checkpoint' to start anew"
         ) from error
-
-
-def _restore_optimizer(prefix: str, optimizer: Any, tensors: dict[str, Tensor]) -> None:
-    """Give an optimiser its state back; a ValueError or RuntimeError if it is none."""
-    content = optimizer.state_dict()
-    for index, parameter in enumerate(optimizer.param_groups[0]["params"]):
-        entries = {k.rsplit(".", 1)[1]: v for k, v in tensors.items() if k.startswith(f"{prefix}.{index}.")}
-        if entries and entries.keys() != {"step", "exp_avg", "exp_avg_sq"}:
-            raise ValueError(f"the optimiser has {sorted(entries)}")
-        if not all(value.isfinite().all() for value in entries.values()):
-            raise ValueError("the optimiser has numbers that are not finite")
-        if entries and (entries["exp_avg_sq"] < 0).any():
-            raise ValueError("the optimiser has negative squares")
-        # In the memory layout of the parameter, as Adam made them: the same numbers summed in the same order.
-        content["state"][index] = {
-            key: value if key == "step" else torch.empty_like(parameter).copy_(value.reshape(parameter.shape))
-            for key, value in entries.items()
-        }
-    optimizer.load_state_dict(content)
 
 
 @contextmanager
