@@ -208,6 +208,7 @@ def tac(
     distractor_reference: Tensor | None = None,
     scale: float | Tensor = 1.0,
     *,
+    reference_bias: Tensor | None = None,
     cosine: bool = False,
     grad_through_projection: bool = True,
     grad_through_soft_labels: bool = True,
@@ -224,6 +225,8 @@ def tac(
             unlabelled points, takes those that belong to no class. It shapes the clustering space only: queries are
             classified in the space of the N real classes.
         scale: multiplies the squared distances in the soft labels, or the cosines.
+        reference_bias: (..., N) or (N,), learned, one per reference: the logits of queries become
+            2 (phi . Px + b) - |P phi|^2 - |Px|^2. Soft labels are by the class means, which have none.
         cosine: label unlabelled points by their cosines with the class means in M, not by squared distances.
         grad_through_projection: if False, every M is a constant in the backward pass.
         grad_through_soft_labels: if False, the soft labels are constants in the backward pass, except to the distractor
@@ -249,6 +252,8 @@ def tac(
     points = unlabelled if grad_through_soft_labels else unlabelled.detach()
     label = partial(_labels_of if learning or keep_steps else streamed_sums, points, scale=scale)
     result = _cluster(centroids, shots, unlabelled, queries, iterations, task_logits, label)
+    if reference_bias is not None:
+        result = result._replace(logits=result.logits + 2 * reference_bias.unsqueeze(-2))
     return result if keep_steps else result._replace(probabilities=result[1][:0], centroids=result[2][-1:])
 
 

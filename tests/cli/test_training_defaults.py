@@ -111,6 +111,12 @@ def test_the_published_value_can_be_set(run):
     assert run("train", "--method", "pn", "--set", "scale=1")[0]["options"] == {"scale": 1.0}
 
 
+@pytest.mark.parametrize("command", ["train", "grid"])
+def test_a_form_is_not_mixed_with_the_recipe(run, command):
+    more = ["--splits", 1, "--test-episodes", 2, "--jobs", 1] if command == "grid" else []
+    assert run(command, "--method", "pn", "--set", "form=published", *more)[0]["options"] == {"form": "published"}
+
+
 def test_a_run_from_before_goes_on_as_it_was(run, tmp_path):
     config, _ = run("train", "--method", "pn")
     path = tmp_path / "out" / "config.json"

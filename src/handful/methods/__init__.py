@@ -20,6 +20,8 @@ from .tac import Tac, TacDap
 from .tapnet import TapNet, TapNetSemi, TapNetSoftClustering
 from .tpn import LabelPropagation
 
+DEFAULT_FORM = "default"  # of a method: its options have the values that `method_options` lists
+
 _OWN: dict[str, type[Method]] = {
     "pn": PrototypicalNetwork,
     "soft-kmeans": SoftKMeans,
@@ -60,9 +62,10 @@ def method_class(name: str) -> type[Method]:
 
 
 def method_options(name: str) -> dict[str, Any]:
-    """The options that a method uses and their defaults."""
+    """The options that a method uses and their defaults; ``form`` is one of them if the method has several."""
     cls = method_class(name)
-    return {option: default for option, default in _parameters(cls).items() if option not in cls.unused}
+    own = {option: default for option, default in _parameters(cls).items() if option not in cls.unused}
+    return {"form": DEFAULT_FORM, **own} if cls.forms else own
 
 
 def used_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -88,14 +91,19 @@ def build_method(name: str, dim: int, ways: int, **options: Any) -> Method:
         name: one of :func:`methods`.
         dim: length of an embedding.
         ways: classes of a training episode.
-        options: as :func:`method_options` lists them; also ``feature_shape``, that of the backbone, which only matters
-            to methods that read feature maps.
+        options: as :func:`method_options` lists them. ``form`` sets several at once, and those that are given beside it
+            override it: ``form="published"`` is the method as its authors have it. Also ``feature_shape``, that of the
+            backbone, which only matters to methods that read feature maps.
 
     Example:
         >>> build_method("tac", dim=64, ways=20, iterations=3).iterations
         3
+        >>> build_method("tac", dim=64, ways=20, form="published").matching
+        'greedy'
     """
     cls, known = method_class(name), method_options(name)
+    if cls.forms:
+        options = {**_form(name, options.pop("form", DEFAULT_FORM)), **options}
     shape = options.pop("feature_shape", None)
     for option in sorted(set(options) & set(cls.unused)):
         if options.pop(option) != _parameters(cls)[option]:  # settings may spell out a default
@@ -103,6 +111,14 @@ def build_method(name: str, dim: int, ways: int, **options: Any) -> Method:
     if unknown := sorted(set(options) - set(known)):
         raise HandfulError(f"the method '{name}' has no option '{unknown[0]}': choose from {', '.join(sorted(known))}")
     return cls(dim, ways, *([shape] if cls.reads_maps else []), **options)
+
+
+def _form(name: str, form: Any) -> dict[str, Any]:
+    """The options of a form of a method."""
+    forms = {DEFAULT_FORM: {}, **method_class(name).forms}
+    if form not in forms:
+        raise HandfulError(f"the method '{name}' has no form '{form!s:.40}': choose one of {', '.join(forms)}")
+    return forms[form]
 
 
 class _Package(ModuleType):

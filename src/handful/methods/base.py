@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ..episode import Episode
 from ..errors import HandfulError
 
+Forms = dict[str, dict[str, Any]]  # options by the name of a form
 REFINEMENT = ("cluster_scale", "train_iterations", "iterations")  # options of methods that refine
 
 
@@ -38,6 +39,7 @@ class Method(nn.Module):
         reads_maps: whether it reads vectors as feature maps; the backbone's ``feature_shape`` is then its third
             argument.
         turns: the parts of a training step, each with an optimiser of its own; see :meth:`loss`.
+        forms: sets of options by name, for the option ``form``; ``published`` is the method as its authors have it.
     """
 
     title: str
@@ -47,6 +49,7 @@ class Method(nn.Module):
     in_order: ClassVar[bool] = False
     reads_maps: ClassVar[bool] = False
     turns: ClassVar[tuple[str, ...]] = ("learner",)
+    forms: ClassVar[Forms] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -109,6 +112,13 @@ class Method(nn.Module):
         """Further training metrics since the last call, for ``metrics.jsonl``; called at each validation.
 
         Counters must be buffers, so that a checkpoint holds them and a resumed run reports the same.
+        """
+        return {}
+
+    def ablations(self) -> dict[str, Method]:
+        """Copies that each lack one thing the method has learned, by the name of what they have instead.
+
+        Validation can measure them beside the method: the difference is what that thing is worth.
         """
         return {}
 

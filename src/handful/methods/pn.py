@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from torch import Tensor
 
 from .. import functional as F
 from ..episode import Episode
-from .base import Method
+from .base import Forms, Method
 
 
 class PrototypicalNetwork(Method):
@@ -15,6 +17,7 @@ class PrototypicalNetwork(Method):
     title = "PN"
     summary = "Prototypical Networks: nearest class mean, labelled images only"
     iterative = False
+    forms: ClassVar[Forms] = {"published": {"scale": 1.0}}
 
     def trajectory(self, episode: Episode, iterations: int) -> Tensor:
         return self.scale * F.projected_logits(episode.query, episode.centroids, basis=None).unsqueeze(0)

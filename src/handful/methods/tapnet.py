@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from copy import deepcopy
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from .. import functional as F
 from ..episode import Episode
 from ..errors import HandfulError
-from .base import Method
+from .base import Forms, Method
 
 
 class TapNet(Method):
@@ -22,17 +23,31 @@ class TapNet(Method):
             public code. Constant, only queries and references get a gradient; differentiated learns much faster.
         grad_through_soft_labels: whether the soft labels of unlabelled points are differentiated through. Without is
             better early on; TACdap's distractor reference learns through them all the same.
+        reference_bias: learn a bias b of each reference, as the linear layer in TapNet's public code has it: the logits
+            are 2 (phi . Px + b) - |P phi|^2 - |Px|^2, with P the projection onto M.
+        matching: how a class of an evaluation finds its reference: ``optimal`` or ``greedy``, as in TapNet's public
+            code (:func:`assign_references`, :func:`choose_in_turn`).
         cosine_clustering: label the unlabelled points by their cosines with the class means, times ``cluster_scale``,
             instead of by squared distances; in the space that the method clusters in.
 
     In training, class n of an episode gets reference n: classes come in random order, so any will do. In evaluation
-    each class gets the reference that suits it, by an optimal assignment; there may be more references than classes
-    (20-way training for a 5-way test), and the answer does not depend on the order of the classes.
+    each class gets the reference that suits it; there may be more references than classes (20-way training for a 5-way
+    test). With an optimal assignment, the answer does not depend on the order of the classes.
     """
 
     title = "TapNet"
     summary = "Task-adaptive projection to learned references, labelled images only"
     iterative = False
+    forms: ClassVar[Forms] = {
+        "published": {
+            "scale": 1.0,
+            "cluster_scale": 1.0,
+            "cosine_clustering": False,
+            "grad_through_projection": False,
+            "reference_bias": True,
+            "matching": "greedy",
+        }
+    }
 
     def __init__(
         self,
@@ -41,6 +56,8 @@ class TapNet(Method):
         *,
         grad_through_projection: bool = True,
         grad_through_soft_labels: bool = False,
+        reference_bias: bool = False,
+        matching: str = "optimal",
         cosine_clustering: bool = False,
         train_iterations: int = 0,
         **options: Any,
@@ -49,7 +66,12 @@ class TapNet(Method):
         self.grad_through_projection = grad_through_projection
         self.grad_through_soft_labels = grad_through_soft_labels
         self.cosine_clustering = cosine_clustering
+        if matching not in ("optimal", "greedy"):
+            raise HandfulError(f"matching must be optimal or greedy, got '{matching!s:.40}'")
+        self.matching = matching
         self.references = nn.Parameter(torch.randn(ways, dim) / dim**0.5)
+        self.reference_bias: Tensor | None
+        self.register_parameter("reference_bias", nn.Parameter(torch.zeros(ways)) if reference_bias else None)
         self.distractor_reference: Tensor | None
         self.register_parameter("distractor_reference", None)
 
@@ -58,15 +80,17 @@ class TapNet(Method):
 
     def cluster(self, episode: Episode, iterations: int, *, keep_steps: bool = True) -> F.TacResult:
         """Cluster the episode by Task-Adaptive Clustering; also returns the soft labels and class means."""
+        references, bias = self._of_classes(episode.centroids)
         return F.tac(
             episode.centroids,
             episode.shots,
             episode.unlabelled,
             episode.query,
-            self.class_references(episode.centroids),
+            references,
             iterations,
             distractor_reference=self.distractor_reference,
             scale=self.soft_scale,
+            reference_bias=bias,
             cosine=self.cosine_clustering,
             grad_through_projection=self.grad_through_projection,
             grad_through_soft_labels=self.grad_through_soft_labels,
@@ -82,10 +106,39 @@ class TapNet(Method):
 
     def class_references(self, centroids: Tensor) -> Tensor:
         """The reference of each class: (..., N, D) -> (..., N, D)."""
+        return self._of_classes(centroids)[0]
+
+    def _of_classes(self, centroids: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The reference of each class, and its bias (..., N) if references have one."""
         self.check_ways(centroids.shape[-2])
         if self.training and centroids.shape[-2] == len(self.references):
-            return self.references.expand_as(centroids)
-        return self.references[assign_references(centroids.detach(), self.references.detach())]
+            return self.references.expand_as(centroids), self.reference_bias
+        bias = self.reference_bias
+        with torch.no_grad():
+            if self.matching == "greedy":
+                chosen = choose_in_turn(centroids, self.references, bias)
+            else:
+                chosen = assign_references(centroids, self.references)
+        return self.references[chosen], None if bias is None else bias[chosen]
+
+    def ablations(self) -> dict[str, Method]:
+        return {"random_references": self.with_random_references()}
+
+    def with_random_references(self, seed: int = 0) -> TapNet:
+        """A copy whose references have random directions and the lengths of the learned ones; biases stay.
+
+        References that were never trained already classify well, because M adapts to them: the accuracy of this copy
+        says how much of the method's comes from learning them.
+        """
+        # NumPy's generator: PyTorch's drew the first references, and the same seed would draw the same again.
+        other, generator = deepcopy(self), np.random.default_rng(seed)
+        with torch.no_grad():
+            for learned in (other.references, other.distractor_reference):
+                if learned is not None:
+                    drawn = torch.from_numpy(generator.standard_normal(learned.shape)).to(learned)
+                    length = torch.linalg.vector_norm(learned, dim=-1, keepdim=True)
+                    learned.copy_(nn.functional.normalize(drawn, dim=-1) * length)
+        return other
 
 
 class TapNetSemi(TapNet):
@@ -108,7 +161,7 @@ class TapNetSoftClustering(TapNet):
 
     def cluster(self, episode: Episode, iterations: int, *, keep_steps: bool = True) -> F.TacResult:
         centroids, unlabelled, soft = episode.centroids, episode.unlabelled, []
-        references = self.class_references(centroids)
+        references, bias = self._of_classes(centroids)
 
         def label_softly(means: Tensor) -> Tensor:
             labels = F.soft_labels(unlabelled, means, None, self.soft_scale, cosine=self.cosine_clustering)
@@ -118,7 +171,7 @@ class TapNetSoftClustering(TapNet):
         history = list(F.refinements(centroids, episode.shots, unlabelled, iterations, label_softly))
         # Without refinements, F.tac is TapNet: it classifies in the M of these means.
         logits = [
-            F.tac(means, 1, unlabelled, episode.query, references, 0,
+            F.tac(means, 1, unlabelled, episode.query, references, 0, reference_bias=bias,
                   grad_through_projection=self.grad_through_projection).logits[0]
             for means in history
         ]  # fmt: skip
@@ -140,3 +193,21 @@ def assign_references(centroids: Tensor, references: Tensor) -> Tensor:
     tables = match.cpu().double().numpy().reshape(-1, *match.shape[-2:])
     chosen = np.stack([linear_sum_assignment(table, maximize=True)[1] for table in tables])
     return torch.from_numpy(chosen).to(centroids.device).reshape(centroids.shape[:-1])
+
+
+def choose_in_turn(centroids: Tensor, references: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Which reference each class takes if they choose in their order, as in TapNet's public code: -> (..., N) int64.
+
+    centroids (..., N, D), references (R, D), R >= N, bias (R,). A class takes, of the references that are left, that
+    with the largest 2 (phi . c + b) - |phi|^2 - |c|^2: without a bias, the nearest one in the embedding space.
+    """
+    scores = 2 * centroids @ references.mT - references.square().sum(-1)  # (..., N, R), up to a constant per class
+    if bias is not None:
+        scores = scores + 2 * bias
+    chosen: list[Tensor] = []
+    for wishes in scores.unbind(-2):
+        taken = torch.zeros_like(wishes, dtype=torch.bool)
+        if chosen:
+            taken = taken.scatter(-1, torch.stack(chosen, dim=-1), True)
+        chosen.append(wishes.masked_fill(taken, -torch.inf).argmax(-1))
+    return torch.stack(chosen, dim=-1)
