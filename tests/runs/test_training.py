@@ -90,6 +90,11 @@ def test_the_same_seed_gives_the_same_run_and_another_does_not(unbroken, config,
     assert not torch.equal(first["model.method.references"], second["model.method.references"])
 
 
+def test_metrics_say_what_learning_the_references_has_gained(unbroken):
+    lines = [json.loads(line) for line in (unbroken / "metrics.jsonl").read_text().splitlines()]
+    assert all(0 < line["val_random_references"] <= 100 for line in lines)
+
+
 class Killed(Exception):
     pass
 

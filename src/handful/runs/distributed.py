@@ -7,13 +7,28 @@ with the same episodes per step.
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from lightning_fabric import Fabric
+from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor, nn
 
 from ..errors import HandfulError
+
+
+def start_fabric(accelerator: str, devices: int, num_nodes: int, turns: int) -> Fabric:
+    """Fabric, with its processes started."""
+    if devices * num_nodes == 1:
+        return Fabric(accelerator=accelerator, devices=1)
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # not a line of greeting from each process
+    # One turn gives the same parameters a gradient in every step, if perhaps not all of them; several take turns.
+    strategy = DDPStrategy(static_graph=True) if turns == 1 else DDPStrategy(find_unused_parameters=True)
+    fabric = Fabric(accelerator=accelerator, devices=devices, num_nodes=num_nodes, strategy=strategy)
+    fabric.launch()
+    return fabric
 
 
 def check_shares(episodes: int, episodes_per_step: int, processes: int) -> None:

@@ -8,7 +8,6 @@ checkpoint holds all of these. The rate's schedule and the sampler are functions
 from __future__ import annotations
 
 import json
-import logging
 import os
 import signal
 import threading
@@ -23,7 +22,6 @@ from typing import Any, cast
 import numpy as np
 import torch
 from lightning_fabric import Fabric
-from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor
 
 from ..checkpoint import checksum, load_checkpoint, save_checkpoint
@@ -31,10 +29,11 @@ from ..datasets import ImageSet
 from ..episode import Episode
 from ..errors import HandfulError, Interrupted, JobFailed
 from ..io import write_json
+from ..methods import Method
 from ..sampling import EpisodeSampler, split_labelled
 from .auxiliary import Extra, draw_extra
 from .config import RunConfig
-from .distributed import check_shares, share, synchronise_batch_norm
+from .distributed import check_shares, share, start_fabric, synchronise_batch_norm
 from .episodes import MOST_ITERATIONS, Accuracy, NotFinite, best_iterations, embed_used, episode_accuracies, summarise
 from .folder import check_state, seen_classes
 from .learner import Learner, build_learner, load_model, load_start
@@ -104,7 +103,7 @@ def train(
     )
     validation_sampler = EpisodeSampler(validation_split, config.validation, (config.seed, 2))
     learner.method.check_ways(config.validation.ways)
-    fabric = _fabric(accelerator, devices, num_nodes, turns=len(learner.method.turns))
+    fabric = start_fabric(accelerator, devices, num_nodes, turns=len(learner.method.turns))
     check_shares(config.episodes, config.episodes_per_step, fabric.world_size)
     if fabric.world_size > 1:
         synchronise_batch_norm(learner, fabric.device)
@@ -140,8 +139,10 @@ def train(
             due = progress.episode // config.validate_every > before // config.validate_every
             if writes and (due or progress.episode == config.episodes):
                 with _divergence(before):
-                    accuracy = validate(learner, validation_images, validation_sampler, config.validation_episodes)
-                _record(config, folder, learner, optimizers, progress, accuracy)
+                    accuracy, others = validate(
+                        learner, validation_images, validation_sampler, config.validation_episodes
+                    )
+                _record(config, folder, learner, optimizers, progress, accuracy, others)
                 saved = time.monotonic()
             elif writes and time.monotonic() - saved > SAVE_SECONDS:
                 _save(folder, "last", learner, optimizers, progress)
@@ -158,18 +159,6 @@ def train(
                     "to go on, run the same command with --resume"
                 )
     return progress
-
-
-def _fabric(accelerator: str, devices: int, num_nodes: int, turns: int) -> Fabric:
-    """Fabric, with its processes started."""
-    if devices * num_nodes == 1:
-        return Fabric(accelerator=accelerator, devices=1)
-    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # not a line of greeting from each process
-    # One turn gives the same parameters a gradient in every step, if perhaps not all of them; several take turns.
-    strategy = DDPStrategy(static_graph=True) if turns == 1 else DDPStrategy(find_unused_parameters=True)
-    fabric = Fabric(accelerator=accelerator, devices=devices, num_nodes=num_nodes, strategy=strategy)
-    fabric.launch()
-    return fabric
 
 
 def _ahead(fetch: Callable[[int], Step], starts: range) -> Iterator[Step]:
@@ -217,16 +206,23 @@ def _take_turns(
     return values[0], stopping > 0
 
 
-def validate(learner: Learner, images: ImageSet, sampler: EpisodeSampler, episodes: int) -> Accuracy:
-    """Accuracy on validation classes, at the number of refinements that is best there."""
+def validate(
+    learner: Learner, images: ImageSet, sampler: EpisodeSampler, episodes: int
+) -> tuple[Accuracy, dict[str, float]]:
+    """Accuracy on validation classes at the number of refinements that is best there; that of each ablation beside."""
     vectors = embed_used(learner.backbone, images, sampler, episodes)
-    table = episode_accuracies(learner.method, vectors, sampler, episodes, MOST_ITERATIONS)
-    return summarise([table], best_iterations(table.mean(0)))
+
+    def measure(method: Method) -> Accuracy:
+        table = episode_accuracies(method, vectors, sampler, episodes, MOST_ITERATIONS)
+        return summarise([table], best_iterations(table.mean(0)))
+
+    return measure(learner.method), {name: measure(other).mean for name, other in learner.method.ablations().items()}
 
 
 def _record(
-    config: RunConfig, folder: Path, learner: Learner, optimizers: Optimizers, progress: Progress, accuracy: Accuracy
-) -> None:
+    config: RunConfig, folder: Path, learner: Learner, optimizers: Optimizers, progress: Progress, accuracy: Accuracy,
+    others: dict[str, float],
+) -> None:  # fmt: skip
     """After a validation: a line of metrics, the best model if this is it, the last model."""
     line = {
         "episode": progress.episode,
@@ -236,6 +232,7 @@ def _record(
         "val_interval": accuracy.interval,
         "val_iterations": accuracy.iterations,
         "val_by_iteration": accuracy.by_iteration,
+        **{f"val_{name}": value for name, value in others.items()},
         **learner.method.metrics(),
     }
     if accuracy.mean > progress.best:
