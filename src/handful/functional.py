@@ -209,6 +209,7 @@ def tac(
     scale: float | Tensor = 1.0,
     *,
     reference_bias: Tensor | None = None,
+    distractor_offset: Tensor | None = None,
     cosine: bool = False,
     grad_through_projection: bool = True,
     grad_through_soft_labels: bool = True,
@@ -227,6 +228,7 @@ def tac(
         scale: multiplies the squared distances in the soft labels, or the cosines.
         reference_bias: (..., N) or (N,), learned, one per reference: the logits of queries become
             2 (phi . Px + b) - |P phi|^2 - |Px|^2. Soft labels are by the class means, which have none.
+        distractor_offset: (...), added to the squared distances of the distractor cluster in the soft labels.
         cosine: label unlabelled points by their cosines with the class means in M, not by squared distances.
         grad_through_projection: if False, every M is a constant in the backward pass.
         grad_through_soft_labels: if False, the soft labels are constants in the backward pass, except to the distractor
@@ -250,7 +252,10 @@ def tac(
     else:
         task_logits = SpanLogits(references, distractor, modified_references)
     points = unlabelled if grad_through_soft_labels else unlabelled.detach()
+    label: Callable[[LinearLogits], Tensor | SoftSums]
     label = partial(_labels_of if learning or keep_steps else streamed_sums, points, scale=scale)
+    if distractor is not None and distractor_offset is not None:
+        label = partial(_label_with_offset, label, distractor_offset)
     result = _cluster(centroids, shots, unlabelled, queries, iterations, task_logits, label)
     if reference_bias is not None:
         result = result._replace(logits=result.logits + 2 * reference_bias.unsqueeze(-2))
@@ -346,6 +351,15 @@ def _cosine_logits(targets: Tensor, basis: Tensor | None) -> LinearLogits:
 def _labels_of(points: Tensor, logits: LinearLogits, scale: float | Tensor) -> Tensor:
     """Soft labels (..., U, N) of points (..., U, D); computed classes first, which is the order in memory."""
     return torch.softmax(scale * logits(points), dim=-2).mT
+
+
+def _label_with_offset(
+    label: Callable[[LinearLogits], Tensor | SoftSums], offset: Tensor, logits: LinearLogits
+) -> Tensor | SoftSums:
+    """What ``label`` gives if the squared distances of the last target grow by ``offset`` (...)."""
+    last = torch.zeros_like(logits.offsets)
+    last[..., -1, 0] = offset
+    return label(logits._replace(offsets=logits.offsets + last))
 
 
 def _column(shots: int | Tensor, centroids: Tensor) -> Tensor:

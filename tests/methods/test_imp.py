@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -114,3 +115,20 @@ def test_options_are_checked():
     for option, value in {"alpha": -1.0, "sigma": 0.0, "max_clusters": 0}.items():
         with pytest.raises(HandfulError, match=f"{option} must be"):
             build_method("imp", DIM, WAYS, **{option: value})
+
+
+@pytest.mark.parametrize(
+    ("form", "alpha", "sigma", "both"),
+    [("published", 1e-5, 15.0, True), ("published-tiered", 0.1, 1.0, False), ("published-omniglot", 0.1, 5.0, False)],
+)
+def test_the_authors_values_by_data_set(form, alpha, sigma, both):
+    model = method("imp", form=form)
+    assert model.alpha == alpha
+    for log_sigma, learned in ((model.log_sigma_labelled, True), (model.log_sigma_unlabelled, both)):
+        assert log_sigma.requires_grad == learned
+        assert log_sigma.exp().item() == pytest.approx(sigma)
+    episode = make_episode()
+    rho = episode.centroids[0].var(0).mean()
+    expected = -2 * sigma * math.log(alpha) + DIM * sigma * math.log(1 + rho / sigma)
+    found = model._threshold(episode.centroids, model.log_sigma_labelled)[0]
+    assert found.item() == pytest.approx(float(expected), rel=1e-6)

@@ -186,3 +186,23 @@ def test_options_are_checked():
         build_method("metagan", DIM, WAYS, noise=0)
     with pytest.raises(HandfulError, match="feature_matching must be a number from 0 up"):
         build_method("metagan", DIM, WAYS, feature_matching=-1.0)
+
+
+def test_published_relations_are_normalised_by_their_own_episode_in_evaluation():
+    """As the original's code, which never leaves training mode: batch statistics of the pairs of an episode."""
+    episode, model = make_episode(batch=(2,)), method("relation", form="published")
+    model.train()(episode)  # moves the running statistics away from where they start
+    kept = {key: value.clone() for key, value in model.state_dict().items()}
+    logits = model.eval()(episode)
+    assert all(torch.equal(value, kept[key]) for key, value in model.state_dict().items())
+    assert model.title == "RN (transductive)"
+    for e in range(2):  # in training mode, one episode at a time
+        alone = Episode(**{name: value[e : e + 1] for name, value in vars(episode).items()})
+        torch.testing.assert_close(logits[e : e + 1], model.train()(alone))
+    default = method("relation").eval()
+    assert default.title == "RN"
+    assert set(default.state_dict()) <= set(kept)
+
+
+def test_published_relation_network_is_trained_by_squared_error():
+    assert method("relation", form="published").squared_error

@@ -49,12 +49,21 @@ def to_maps(vectors: Tensor, shape: Shape) -> Tensor:
     return vectors.reshape(-1, *shape)
 
 
-def finish(outputs: int) -> nn.Sequential:
+class AlwaysBatchNorm(nn.BatchNorm2d):
+    """Batch norm by the statistics of the batch in evaluation, too; it keeps running ones, but does not use them."""
+
+    def forward(self, maps: Tensor) -> Tensor:
+        if self.training:
+            return super().forward(maps)
+        return nn.functional.batch_norm(maps, None, None, self.weight, self.bias, training=True, eps=self.eps)
+
+
+def finish(outputs: int, norm: type[nn.BatchNorm2d] = nn.BatchNorm2d) -> nn.Sequential:
     """What follows a convolution: batch norm, 2 x 2 pooling and ReLU; a side of s becomes (s + 1) // 2.
 
     Pooling rounds up, so that a map of 1 x 1 stays one and nothing at the border of a 5 x 5 map is lost.
     """
-    return nn.Sequential(nn.BatchNorm2d(outputs), nn.MaxPool2d(2, ceil_mode=True), nn.ReLU())
+    return nn.Sequential(norm(outputs), nn.MaxPool2d(2, ceil_mode=True), nn.ReLU())
 
 
 def convolution(inputs: int, outputs: int) -> nn.Conv2d:

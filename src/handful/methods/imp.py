@@ -11,7 +11,7 @@ with rho the variance of the class means, averaged over the D dimensions.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -19,8 +19,9 @@ from torch import Tensor, nn
 from .. import functional as F
 from ..episode import Episode
 from ..errors import HandfulError
-from .base import Method, with_and_without
+from .base import Forms, Method, with_and_without
 
+_PLAIN = {"scale": 1.0, "cluster_scale": 1.0}
 LEAST_MASS = 1e-3  # a cluster to which fewer points than this count is closed again
 
 
@@ -42,14 +43,28 @@ class InfiniteMixture(Method):
     Args:
         alpha: concentration; the smaller, the farther a point must be to open a cluster. At 0 none ever does.
         sigma: where the two learned variances start.
+        learn_sigma_unlabelled: whether that of the clusters of unlabelled points is learned, or stays.
         max_clusters: most clusters of a class, and most clusters of unlabelled points.
     """
 
     title = "IMP"
     summary = "Infinite Mixture Prototypes: classes get more clusters where their points ask for them"
+    forms: ClassVar[Forms] = {
+        "published": {**_PLAIN, "alpha": 1e-5, "sigma": 15.0, "learn_sigma_unlabelled": True},  # of miniImageNet
+        "published-tiered": {**_PLAIN, "alpha": 0.1, "sigma": 1.0, "learn_sigma_unlabelled": False},
+        "published-omniglot": {**_PLAIN, "alpha": 0.1, "sigma": 5.0, "learn_sigma_unlabelled": False},
+    }
 
     def __init__(
-        self, dim: int, ways: int, *, alpha: float = 0.1, sigma: float = 5.0, max_clusters: int = 16, **options: Any
+        self,
+        dim: int,
+        ways: int,
+        *,
+        alpha: float = 0.1,
+        sigma: float = 5.0,
+        learn_sigma_unlabelled: bool = True,
+        max_clusters: int = 16,
+        **options: Any,
     ) -> None:
         super().__init__(dim, ways, **options)
         if not 0 <= alpha <= 1:
@@ -60,7 +75,7 @@ class InfiniteMixture(Method):
             raise HandfulError(f"max_clusters must be at least 1, got {max_clusters}")
         self.alpha, self.max_clusters = alpha, max_clusters
         self.log_sigma_labelled = nn.Parameter(torch.tensor(math.log(sigma)))
-        self.log_sigma_unlabelled = nn.Parameter(torch.tensor(math.log(sigma)))
+        self.log_sigma_unlabelled = nn.Parameter(torch.tensor(math.log(sigma)), requires_grad=learn_sigma_unlabelled)
 
     def trajectory(self, episode: Episode, iterations: int) -> Tensor:
         return with_and_without(self._logits, episode, iterations)

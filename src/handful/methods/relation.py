@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from ..episode import Episode
-from .base import Method
-from .feature_maps import Shape, convolution, finish, map_shape, pooled_twice, to_maps
+from .base import Forms, Method
+from .feature_maps import AlwaysBatchNorm, Shape, convolution, finish, map_shape, pooled_twice, to_maps
 
 WIDTH, HIDDEN = 64, 8  # filters of the relation module and units of its first linear layer, as in the paper
 
@@ -69,16 +69,29 @@ class RelationNetwork(RelationModule):
     Args:
         squared_error: train the sigmoid of the score to be 1 for the query's class and 0 for the others, by squared
             error, as the original does. With 20 ways, 19 of 20 targets are 0, and training starts slowly.
+        batch_statistics: normalise the pairs of an episode by their own statistics in evaluation, as the original's
+            code does. A query then sees the others, which is another protocol, so the title says it.
     """
 
     title = "RN"
     summary = "Relation Network: a learned comparison of feature maps, labelled images only"
+    forms: ClassVar[Forms] = {"published": {"scale": 1.0, "squared_error": True, "batch_statistics": True}}
 
     def __init__(
-        self, dim: int, ways: int, feature_shape: Shape | None = None, *, squared_error: bool = False, **options: Any
+        self,
+        dim: int,
+        ways: int,
+        feature_shape: Shape | None = None,
+        *,
+        squared_error: bool = False,
+        batch_statistics: bool = False,
+        **options: Any,
     ) -> None:
         super().__init__(dim, ways, feature_shape, **options)
         self.squared_error = squared_error
+        if batch_statistics:
+            self.title = "RN (transductive)"
+            self.blocks[0], self.blocks[2] = finish(WIDTH, AlwaysBatchNorm), finish(WIDTH, AlwaysBatchNorm)
         if not squared_error:  # a shift of all scores cancels in the softmax
             self.head[-1].register_parameter("bias", None)
 

@@ -7,7 +7,7 @@ means over labelled and softly labelled points. They differ in what they do abou
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,9 @@ from torch import Tensor, nn
 from .. import functional as F
 from ..episode import Episode
 from ..errors import HandfulError
-from .base import Method
+from .base import Forms, Method
+
+UNUSED_LENGTH = 1e5  # length scale of the distractor cluster where no image is unlabelled, as in the authors' code
 
 
 class SoftKMeans(Method):
@@ -23,13 +25,19 @@ class SoftKMeans(Method):
 
     title = "Soft k-Means"
     summary = "PN with class means refined by soft k-means over the unlabelled images"
+    forms: ClassVar[Forms] = {"published": {"scale": 1.0, "cluster_scale": 1.0, "iterations": 1}}
 
     def trajectory(self, episode: Episode, iterations: int) -> Tensor:
-        unlabelled = episode.unlabelled
-        steps = F.refinements(
-            episode.centroids, episode.shots, unlabelled, iterations, lambda means: self.weights(unlabelled, means)
-        )
-        return torch.stack([self.scale * F.projected_logits(episode.query, means, basis=None) for means in steps])
+        unlabelled, (means, counts) = episode.unlabelled, self.clusters(episode)
+        steps = F.refinements(means, counts, unlabelled, iterations, lambda means: self.weights(unlabelled, means))
+        return torch.stack([self.query_logits(episode, means) for means in steps])
+
+    def clusters(self, episode: Episode) -> tuple[Tensor, int | Tensor]:
+        """The means that are refined (..., N, D), and how many labelled points stand behind each."""
+        return episode.centroids, episode.shots
+
+    def query_logits(self, episode: Episode, means: Tensor) -> Tensor:
+        return self.scale * F.projected_logits(episode.query, means, basis=None)
 
     def weights(self, unlabelled: Tensor, means: Tensor) -> Tensor:
         """How much each unlabelled point counts for each class: (..., U, D), (..., N, D) -> (..., U, N)."""
@@ -45,24 +53,85 @@ class SoftKMeansCluster(SoftKMeans):
     Args:
         length_scale: where the learned length scale starts; 100 as in the authors' code. That is wide: at first the
             cluster takes what is farther than about log(100) from every class, wherever it lies.
+        moving_cluster: let the cluster move to the mean of its points, as in the authors' code.
+        cluster_for_queries: let queries belong to the cluster, too, as there: logits then have N + 1 columns, and a
+            query that the cluster takes is wrong.
+        grad_through_soft_labels: whether the soft labels are differentiated through, as there.
     """
 
     title = "Soft k-Means + Cluster"
     summary = "Soft k-Means with a distractor cluster at the origin, of learned length scale"
+    forms: ClassVar[Forms] = {
+        "published": {
+            "scale": 0.5,
+            "cluster_scale": 1.0,
+            "iterations": 1,
+            "length_scale": 100.0,
+            "moving_cluster": True,
+            "cluster_for_queries": True,
+            "grad_through_soft_labels": True,
+        }
+    }
 
-    def __init__(self, dim: int, ways: int, *, length_scale: float = 100.0, **options: Any) -> None:
+    def __init__(
+        self,
+        dim: int,
+        ways: int,
+        *,
+        length_scale: float = 100.0,
+        moving_cluster: bool = False,
+        cluster_for_queries: bool = False,
+        grad_through_soft_labels: bool = False,
+        **options: Any,
+    ) -> None:
         super().__init__(dim, ways, **options)
+        self.moving_cluster, self.cluster_for_queries = moving_cluster, cluster_for_queries
+        self.grad_through_soft_labels = grad_through_soft_labels
         if not (length_scale > 0 and math.isfinite(length_scale)):
             raise HandfulError(f"length_scale must be a number above 0, got {length_scale}")
         self.log_length = nn.Parameter(torch.tensor(math.log(length_scale)))
 
+    def clusters(self, episode: Episode) -> tuple[Tensor, int | Tensor]:
+        means, shots = super().clusters(episode)
+        if not self.moving_cluster:
+            return means, shots
+        counts = torch.full((episode.ways + 1,), float(shots), dtype=means.dtype, device=means.device)
+        counts[-1] = 0  # no labelled point stands behind the cluster
+        return _with_origin(means), counts
+
     def weights(self, unlabelled: Tensor, means: Tensor) -> Tensor:
-        origin = torch.zeros_like(means[..., :1, :])
+        if self.moving_cluster:
+            return torch.softmax(self._fit(unlabelled, means, self.soft_scale, self.log_length), dim=-1)
+        return torch.softmax(self._fit(unlabelled, _with_origin(means), self.soft_scale, self.log_length), dim=-1)[
+            ..., :-1
+        ]
+
+    def query_logits(self, episode: Episode, means: Tensor) -> Tensor:
+        if not self.cluster_for_queries:
+            return super().query_logits(episode, means[..., : episode.ways, :])
+        if not self.moving_cluster:
+            means = _with_origin(means)
+        unused = episode.unlabelled.shape[-2] == 0
+        length = torch.full_like(self.log_length, math.log(UNUSED_LENGTH)) if unused else self.log_length
+        distance = F.projected_sqdist(episode.query, means, basis=None)
+        return _radial(distance, self.scale, length)
+
+    def _fit(self, points: Tensor, means: Tensor, scale: float, log_length: Tensor) -> Tensor:
+        """How well points fit the classes and the cluster, which comes last: -> (..., P, N + 1)."""
         # The learned scale needs true distances: a constant per point would not cancel between unequal scales.
-        distance = F.projected_sqdist(unlabelled, torch.cat([means, origin], dim=-2), basis=None)
-        distance = self.soft_scale * distance.detach()
-        inside, outside = distance[..., :-1], distance[..., -1:] * torch.exp(-2 * self.log_length) + self.log_length
-        return torch.softmax(-torch.cat([inside, outside], dim=-1), dim=-1)[..., :-1]
+        distance = F.projected_sqdist(points, means, basis=None)
+        return _radial(distance if self.grad_through_soft_labels else distance.detach(), scale, log_length)
+
+
+def _with_origin(means: Tensor) -> Tensor:
+    return torch.cat([means, torch.zeros_like(means[..., :1, :])], dim=-2)
+
+
+def _radial(distance: Tensor, scale: float, log_length: Tensor) -> Tensor:
+    """-d / r^2 - log r of squared distances (..., N + 1), with r = 1 for all but the last."""
+    distance = scale * distance
+    inside, outside = distance[..., :-1], distance[..., -1:] * torch.exp(-2 * log_length) + log_length
+    return -torch.cat([inside, outside], dim=-1)
 
 
 class MaskedSoftKMeans(SoftKMeans):
@@ -71,26 +140,63 @@ class MaskedSoftKMeans(SoftKMeans):
     With d the distances of the unlabelled points to class n divided by their mean, the network maps (min, max,
     variance, skewness, kurtosis) of d to a threshold b and a slope g; point j counts sigmoid(-g (d_j - b)) of its soft
     label.
+
+    Args:
+        exponential_mask: threshold and slope are exponentials of the network's outputs, and both start at 1, as in the
+            authors' code.
+        mask_twice: multiply a soft label by its mask twice, as there.
+        grad_through_soft_labels: whether soft labels and masks are differentiated through, as there; the statistics
+            never are.
     """
 
     title = "Masked Soft k-Means"
     summary = "Soft k-Means with learned soft masks from distance statistics"
+    forms: ClassVar[Forms] = {
+        "published": {
+            "scale": 1.0,
+            "cluster_scale": 1.0,
+            "iterations": 1,
+            "exponential_mask": True,
+            "mask_twice": True,
+            "grad_through_soft_labels": True,
+        }
+    }
 
-    def __init__(self, dim: int, ways: int, **options: Any) -> None:
+    def __init__(
+        self,
+        dim: int,
+        ways: int,
+        *,
+        exponential_mask: bool = False,
+        mask_twice: bool = False,
+        grad_through_soft_labels: bool = False,
+        **options: Any,
+    ) -> None:
         super().__init__(dim, ways, **options)
-        last = nn.Linear(20, 2)
-        with torch.no_grad():  # start by counting most of what is nearer than the average point
-            last.bias.copy_(torch.tensor([1.0, 5.0]))
-        self.mask = nn.Sequential(nn.Linear(5, 20), nn.Tanh(), last)
+        self.exponential_mask, self.mask_twice = exponential_mask, mask_twice
+        self.grad_through_soft_labels = grad_through_soft_labels
+        first, last = nn.Linear(5, 20), nn.Linear(20, 2)
+        with torch.no_grad():
+            if exponential_mask:
+                for layer in (first, last):
+                    nn.init.trunc_normal_(layer.weight, std=0.01, a=-0.02, b=0.02)
+                    layer.bias.zero_()
+            else:  # start by counting most of what is nearer than the average point
+                last.bias.copy_(torch.tensor([1.0, 5.0]))
+        self.mask = nn.Sequential(first, nn.Tanh(), last)
 
     def weights(self, unlabelled: Tensor, means: Tensor) -> Tensor:
-        soft = super().weights(unlabelled, means)
+        soft = F.soft_labels(unlabelled, means, None, self.soft_scale)
+        distance = F.projected_sqdist(unlabelled, means, basis=None)  # (..., U, N)
+        if not self.grad_through_soft_labels:
+            soft, distance = soft.detach(), distance.detach()
         if unlabelled.shape[-2] == 0:
             return soft
-        distance = F.projected_sqdist(unlabelled, means, basis=None).detach()  # (..., U, N)
         distance = distance / distance.mean(-2, keepdim=True).clamp_min(torch.finfo(distance.dtype).tiny)
-        threshold, slope = self.mask(_statistics(distance)).unsqueeze(-3).unbind(-1)  # (..., 1, N) each
-        return soft * torch.sigmoid(-slope * (distance - threshold))
+        read_off = self.mask(_statistics(distance.detach())).unsqueeze(-3)
+        threshold, slope = (read_off.exp() if self.exponential_mask else read_off).unbind(-1)  # (..., 1, N) each
+        mask = torch.sigmoid(-slope * (distance - threshold))
+        return soft * mask * mask if self.mask_twice else soft * mask
 
 
 def _statistics(distance: Tensor) -> Tensor:

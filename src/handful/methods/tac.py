@@ -5,11 +5,14 @@ The formulas are :func:`handful.functional.tac`; here they get their learned ref
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from ..episode import Episode
+from ..errors import HandfulError
 from .tapnet import TapNet
 
 
@@ -28,11 +31,32 @@ class Tac(TapNet):
 
 
 class TacDap(Tac):
-    """TAC with a distractor-aware projection: one more cluster with a learned reference takes what is in no class."""
+    """TAC with a distractor-aware projection: one more cluster with a learned reference takes what is in no class.
+
+    Args:
+        distractor_handicap: added to the squared distances of the distractor cluster in the soft labels, times V / K,
+            with V the variance of the unlabelled points (summed over the dimensions) and K the shots. The mean of K
+            points is off the class's true mean by its variance / K, in squared distance, while the distractor cluster,
+            the mean of all unlabelled points, is off by next to nothing: with one shot it is nearer to almost every
+            point than any class is. At 1 the handicap is the most that this can explain, since V also holds what the
+            classes differ by.
+    """
 
     title = "TACdap"
     summary = "TAC with a distractor cluster and reference that shape the clustering space"
 
-    def __init__(self, dim: int, ways: int, **options: Any) -> None:
+    def __init__(self, dim: int, ways: int, *, distractor_handicap: float = 0.0, **options: Any) -> None:
         super().__init__(dim, ways, **options)
+        if not (distractor_handicap >= 0 and math.isfinite(distractor_handicap)):
+            raise HandfulError(f"distractor_handicap must be a number from 0 up, got {distractor_handicap}")
+        if distractor_handicap and self.cosine_clustering:
+            raise HandfulError("distractor_handicap is one of squared distances: leave it out with cosine_clustering")
+        self.distractor_handicap = distractor_handicap
         self.distractor_reference = nn.Parameter(torch.randn(dim) / dim**0.5)
+
+    def distractor_offset(self, episode: Episode) -> Tensor | None:
+        unlabelled = episode.unlabelled.detach()
+        if not self.distractor_handicap or unlabelled.shape[-2] == 0:
+            return None
+        spread = unlabelled.var(-2, correction=0).sum(-1)
+        return self.distractor_handicap / episode.shots * spread

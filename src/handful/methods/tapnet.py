@@ -91,11 +91,16 @@ class TapNet(Method):
             distractor_reference=self.distractor_reference,
             scale=self.soft_scale,
             reference_bias=bias,
+            distractor_offset=self.distractor_offset(episode),
             cosine=self.cosine_clustering,
             grad_through_projection=self.grad_through_projection,
             grad_through_soft_labels=self.grad_through_soft_labels,
             keep_steps=keep_steps,
         )
+
+    def distractor_offset(self, episode: Episode) -> Tensor | None:
+        """What is added to the squared distances of the distractor cluster (...), if there is one and it is."""
+        return None
 
     def check_ways(self, ways: int) -> None:
         if ways > len(self.references):

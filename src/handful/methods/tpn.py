@@ -6,14 +6,14 @@ W_ij = exp(-|f_i / sigma_i - f_j / sigma_j|^2 / (2 D)). The propagation is :mod:
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from ..episode import Episode
 from ..errors import HandfulError
-from .base import Method, with_and_without
+from .base import Forms, Method, with_and_without
 from .feature_maps import Shape, convolution, finish, map_shape, pooled_twice, to_maps
 from .graph import gaussian_weights, propagate, propagate_each
 
@@ -37,6 +37,7 @@ class LabelPropagation(Method):
     summary = "Transductive Propagation Network: labels spread over a graph of labelled and unlabelled images"
     unused = ("cluster_scale",)
     reads_maps = True
+    forms: ClassVar[Forms] = {"published": {"scale": 1.0, "alpha": 0.99, "neighbours": 20, "transductive": False}}
 
     def __init__(
         self,
