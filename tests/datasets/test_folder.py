@@ -153,7 +153,7 @@ def test_bad_paths(tmp_path, photos):
     (tmp_path / "text.zip").write_text("x")
     (tmp_path / "empty").mkdir()
     for path, message in {
-        "text.txt": "neither a folder nor a .zip archive", "text.zip": "is not a zip archive",
+        "text.txt": "neither a folder nor a .zip archive nor one of .tar, .tar.gz", "text.zip": "is not a zip archive",
         "empty": "holds 0 folders with images", "nowhere": "no such file",
     }.items():  # fmt: skip
         with pytest.raises(HandfulError, match=message):

@@ -79,7 +79,7 @@ def load_cached(
     found = _read(folder, spec, split)
     if found is not None and not verify:
         return found
-    with _alone(folder):
+    with alone(folder):
         found = _read(folder, spec, split)  # another process may have been faster
         if found is None or _damaged(folder):
             what = f"preparing {spec.name} ({split})"
@@ -239,7 +239,7 @@ def _progress(folder: Path, row: int) -> _Progress:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def alone(folder: Path) -> Iterator[None]:
     """Hold the lock of a cache folder; remove unfinished files of a killed build."""
     with explained(folder):
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""A user's files: a folder, or a zip archive that is read without unpacking, under one interface.
+"""A user's files: a folder, or a zip or tar archive that is read without unpacking, under one interface.
 
 Names are relative, with forward slashes. A loader can only read names that were listed, so that no name inside an
 archive or a table can point outside it.
@@ -19,9 +19,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
 from ..errors import HandfulError
-from .base import Bar
+from .base import Bar, no_bar
 from .cache import WORKERS, cache_root, write_cache
 from .images import EXTENSIONS, MOST_BYTES, BrokenImage, printable
+from .tars import OPENERS, as_zip, tar_kind
 
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # others unpack a whole member at once, however large it gets
 CLUTTER = ("__MACOSX", "Thumbs.db", "desktop.ini", "lost+found", "$RECYCLE.BIN", "System Volume Information")
@@ -56,7 +57,7 @@ class Files(Protocol):
 
 
 def open_files(path: Path, *, unwrap: bool = True) -> Files:
-    """The files at a path: a folder, or a .zip archive.
+    """The files at a path: a folder, or a .zip or tar archive (.tar, .tar.gz, .tgz, .tar.xz, .txz, .tar.bz2).
 
     With ``unwrap``, an archive of a single folder is that folder; loaders of data sets look for their layouts anywhere.
     """
@@ -64,7 +65,9 @@ def open_files(path: Path, *, unwrap: bool = True) -> Files:
         return Folder(path)
     if path.suffix.lower() == ".zip" and path.is_file():
         return Archive(path, unwrap=unwrap)
-    raise HandfulError(f"{path} is neither a folder nor a .zip archive")
+    if tar_kind(path) is not None and path.is_file():
+        return TarArchive(path, unwrap=unwrap)
+    raise HandfulError(f"{path} is neither a folder nor a .zip archive nor one of {', '.join(OPENERS)}")
 
 
 def is_image(name: str) -> bool:
@@ -234,6 +237,31 @@ class Archive:
         """Of the archive as a whole: its own checksums of the members are the same if their content is damaged."""
         whole = file_digest(self.path.parent, [self.path.name], bar)
         return hashlib.sha256(_bytes((whole, names))).hexdigest()
+
+
+class TarArchive(Archive):
+    """The files in a tar archive, read from its copy in the cache. Links and other special members are never read."""
+
+    def __init__(self, path: Path, *, unwrap: bool = False) -> None:
+        copy = as_zip(path, file_digest(path.parent, [path.name], no_bar))
+        try:
+            super().__init__(copy, unwrap=unwrap)
+        except HandfulError as error:
+            raise HandfulError(f"the copy of {path} in the cache is damaged: remove {copy.parent}") from error
+        self.path, self.copy = path, copy
+        for name, member in self.members.items():
+            if member.comment:
+                self.doubtful[name] = member.comment.decode("utf-8", "replace")
+
+    def read(self, name: str) -> bytes:
+        try:
+            return super().read(name)
+        except BrokenImage as error:
+            if name in self.doubtful:
+                raise
+            raise HandfulError(  # the archive's own damage shows when it is copied
+                f"the copy of {self.path} in the cache is damaged: remove {self.copy.parent}"
+            ) from error
 
 
 def file_digest(root: Path, names: Sequence[str], bar: Bar) -> str:

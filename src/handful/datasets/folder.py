@@ -1,4 +1,4 @@
-"""A user's own images: one folder per class, in a folder or a .zip archive.
+"""A user's own images: one folder per class, in a folder or a .zip or tar archive.
 
 ``train/ val/ test/`` with class folders are used as they are; the classes of a folder without them are assigned to the
 splits by a seed.
@@ -68,7 +68,8 @@ def split_folders(files: Files, top: str = "") -> dict[str, str]:
 
 def class_folders(files: Files, top: str, classes: list[str] | None = None, note: str = "") -> Source:
     """Every folder in ``top`` (or only those named) is a class; its images may lie in folders of their own."""
-    kind = "class folders" if files.path.is_dir() else "class folders in a zip archive"
+    packed = "zip" if files.path.suffix.lower() == ".zip" else "tar"
+    kind = "class folders" if files.path.is_dir() else f"class folders in a {packed} archive"
 
     @cache
     def names() -> dict[str, list[str]]:
@@ -119,7 +120,7 @@ def _join(parent: str, name: str) -> str:
 
 SPEC = DatasetSpec(
     "folder",
-    "your own images: a folder or .zip of class folders, or train/ val/ test/ of them",
+    "your own images: a folder, .zip or .tar(.gz, .xz) of class folders, or train/ val/ test/ of them",
     labelled_ratio=0.4,
     options={"image_size": 84, "split_seed": 0},
     find=find,
