@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +13,7 @@ from episodes import make_episode, method
 from handful import HandfulError, build_method
 from handful.methods import METHODS, method_class, method_options
 
+DOCS = Path(__file__).parents[2] / "docs"
 FORMS = [(name, form) for name, cls in METHODS.items() for form in cls.forms]
 
 
@@ -47,3 +50,41 @@ def test_unknown_forms_are_named():
         build_method("tac", 8, 5, form="best")
     with pytest.raises(HandfulError, match="'classifier' has no option 'form'"):
         build_method("classifier", 8, 5, form="published")
+
+
+def documented() -> dict[tuple[str, str], dict[str, str]]:
+    """The tables of options in the docs: (method, option) -> row by column."""
+    found = {}
+    for path in (DOCS / "methods.md", DOCS / "methods" / "tac.md"):
+        columns: list[str] = []
+        for line in path.read_text(encoding="utf-8").splitlines():
+            cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+            if cells[:1] == ["option"] and "published" in cells:
+                columns = cells
+            elif columns and len(cells) == len(columns) and "`" in cells[0]:
+                row = dict(zip(columns, cells, strict=True))
+                family = [name for name in METHODS if name.startswith("ta")]
+                methods = re.findall("`([^`]+)`", row.get("method", "")) or family
+                for name in methods:
+                    for option in re.findall("`([^`]+)`", row["option"]):
+                        found[name, option] = row
+            elif not cells:
+                columns = []
+    return found
+
+
+def spelled(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+@pytest.mark.parametrize("name", [*dict.fromkeys(name for name, _ in FORMS), "metagan"])
+def test_the_docs_list_every_option_with_its_default_and_its_published_value(name):
+    tables = documented()
+    published = method_class(name).forms.get("published", {})
+    for option, default in method_options(name).items():
+        if option == "form":
+            continue
+        row = tables[name, option]
+        assert spelled(default) in re.split(r"[;\s]+", row["default"]), (option, row)
+        if option in published:
+            assert spelled(published[option]) in re.split(r"[;\s]+", row["published"]), (option, row)
