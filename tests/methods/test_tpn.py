@@ -9,6 +9,7 @@ import torch
 from episodes import DIM, WAYS, make_episode, method
 
 from handful import HandfulError, build_method
+from handful.methods.feature_maps import to_maps
 from handful.methods.graph import gaussian_weights, propagate, propagate_each
 
 ALPHA, NEIGHBOURS = 0.99, 20
@@ -159,3 +160,30 @@ def test_options_are_checked():
     with pytest.raises(HandfulError, match="vectors of length 20 are no square maps of 3 channels"):
         build_method("tpn", DIM, WAYS, channels=3)
     build_method("tpn", 1600, WAYS, channels=64)
+
+
+def test_published_tpn_equals_a_naive_graph_for_each_query():
+    """Loops and an explicit inverse; sigma is the network's output as it is."""
+    episode, model = make_episode(batch=(), unlabelled=20), method("tpn", form="published").eval()
+    assert (model.alpha, model.neighbours) == (0.99, 20)
+    shared = torch.cat([episode.support.flatten(0, 1), episode.unlabelled])
+    for query, row in zip(episode.query, model(episode), strict=True):
+        points = torch.cat([shared, query[None]])
+        sigma = model.log_sigma(to_maps(points, model.map_shape))
+        scaled = points / sigma
+        count = len(points)
+        weights = torch.empty(count, count, dtype=torch.float64)
+        for i in range(count):
+            for j in range(count):
+                weights[i, j] = torch.exp(-(scaled[i] - scaled[j]).square().mean() / 2)
+        kept = torch.zeros(count, count, dtype=torch.bool)
+        for i in range(count):
+            kept[i, weights[i].topk(20).indices] = True
+        weights = torch.where(kept | kept.mT, weights, 0.0)
+        degree = weights.sum(1)
+        normal = weights / torch.sqrt(degree[:, None] * degree[None, :])
+        labels = torch.zeros(count, 5, dtype=torch.float64)
+        for i in range(10):
+            labels[i, i // 2] = 1
+        expected = torch.linalg.inv(torch.eye(count) - 0.99 * normal) @ labels
+        torch.testing.assert_close(row, expected[-1], atol=1e-6, rtol=1e-6)

@@ -29,6 +29,8 @@ class LabelPropagation(Method):
         neighbours: k, the edges that each node keeps, the one to itself included.
         transductive: classify all queries in one graph, where they help each other. That is another protocol, so the
             title says it.
+        signed_sigma: divide by the network's output itself, of either sign, as the original does, and not by its
+            exponential.
         feature_shape: of the backbone's feature maps; see :func:`handful.methods.feature_maps.map_shape`.
         channels: of the feature maps, instead of the backbone's; 0 for those.
     """
@@ -37,7 +39,9 @@ class LabelPropagation(Method):
     summary = "Transductive Propagation Network: labels spread over a graph of labelled and unlabelled images"
     unused = ("cluster_scale",)
     reads_maps = True
-    forms: ClassVar[Forms] = {"published": {"scale": 1.0, "alpha": 0.99, "neighbours": 20, "transductive": False}}
+    forms: ClassVar[Forms] = {
+        "published": {"scale": 1.0, "alpha": 0.99, "neighbours": 20, "transductive": False, "signed_sigma": True}
+    }
 
     def __init__(
         self,
@@ -48,6 +52,7 @@ class LabelPropagation(Method):
         alpha: float = 0.99,
         neighbours: int = 20,
         transductive: bool = False,
+        signed_sigma: bool = False,
         channels: int = 0,
         **options: Any,
     ) -> None:
@@ -57,6 +62,7 @@ class LabelPropagation(Method):
         if neighbours < 2:
             raise HandfulError(f"neighbours must be at least 2, got {neighbours}")
         self.alpha, self.neighbours, self.transductive = alpha, neighbours, transductive
+        self.signed_sigma = signed_sigma
         if transductive:
             self.title = "TPN (transductive)"
         self.map_shape = map_shape(dim, channels, feature_shape)
@@ -79,8 +85,10 @@ class LabelPropagation(Method):
 
     def _scaled(self, vectors: Tensor) -> Tensor:
         """f / sigma: (n, D) -> (n, D)."""
-        # A logarithm keeps sigma above 0; the original takes the network's output as it is, of either sign.
-        return vectors * torch.exp(-self.log_sigma(to_maps(vectors, self.map_shape)))
+        read_off: Tensor = self.log_sigma(to_maps(vectors, self.map_shape))
+        if self.signed_sigma:
+            return vectors / (read_off + torch.finfo(torch.float64).eps)
+        return vectors * torch.exp(-read_off)  # a logarithm keeps sigma above 0
 
     def _logits(self, scaled: Episode) -> Tensor:
         if self.transductive or self.training:
