@@ -17,6 +17,7 @@ from ..errors import HandfulError, Interrupted
 from ..machine import is_main_process
 from ..progress import messages
 from .bench import bench
+from .compare import compare
 from .data import data_app
 from .demo import demo
 from .evaluate import evaluate
@@ -54,7 +55,7 @@ def _root(
     pass
 
 
-for command in (methods, datasets, models, train, evaluate, grid, reproduce, export, demo, label, bench):
+for command in (methods, datasets, models, train, evaluate, grid, reproduce, export, demo, label, compare, bench):
     app.command()(command)
 for part in (app, data_app, head_app):
     for registered in part.registered_commands:

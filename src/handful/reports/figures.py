@@ -76,6 +76,56 @@ def accuracy_by_share(rows: Sequence[Row]) -> Figure:
     return _panels(rows, "setting", "share", "distractors among the unlabelled images (%)")
 
 
+def accuracy_by_labels(rows: Sequence[Row], first: str) -> Figure:
+    """Accuracy against labels a class: a row of panels per source, a panel per shape; ``first`` is drawn boldest."""
+    sources, shapes, methods = ([*dict.fromkeys(row[key] for row in rows)] for key in ("source", "shape", "method"))
+    figure = Figure(figsize=(4.4 * len(shapes) + 2.6, 3.0 * len(sources)), layout="constrained")
+    axes = figure.subplots(len(sources), len(shapes), squeeze=False, sharex=True, sharey="row")
+    drawn: dict[str, Artist] = {}
+    for across, source in zip(axes, sources, strict=True):
+        for axis, shape in zip(across, shapes, strict=True):
+            for index, method in enumerate(methods):
+                line = [row for row in rows if (row["source"], row["shape"], row["method"]) == (source, shape, method)]
+                bold = method == first
+                drawn[method] = axis.errorbar(
+                    [row["labels"] for row in line], [row["accuracy"] for row in line],
+                    [row["interval"] if bold else 0.0 for row in line], color=COLOURS[index % len(COLOURS)],
+                    marker=MARKERS[index // len(COLOURS) % len(MARKERS)], markersize=4 if bold else 3,
+                    linewidth=2.4 if bold else 0.9, capsize=2 if bold else 0, zorder=3 if bold else 2,
+                )  # fmt: skip
+            axis.set_xscale("log")
+            ticks = sorted({row["labels"] for row in rows})
+            axis.set_xticks(ticks, [str(tick) for tick in ticks])
+            axis.minorticks_off()
+            axis.set_title(f"{shortened(source)}, {shape}", fontsize=10)
+            axis.grid(alpha=0.25)
+        across[0].set_ylabel("accuracy (%)")
+    for axis in axes[-1]:
+        axis.set_xlabel("labels a class")
+    add_legend(figure, [(drawn[method], method) for method in methods], loc="outside right upper", fontsize=8)
+    return figure
+
+
+def reliability(rows: Sequence[Row]) -> Figure:
+    """Accuracy against confidence, a point per source and case: on the diagonal, confidence is a probability."""
+    figure = Figure(figsize=(5.4, 4.6), layout="constrained")
+    axis = figure.subplots()
+    axis.plot([0, 100], [0, 100], color=GREY, linewidth=1)
+    sources = list(dict.fromkeys(row["source"] for row in rows))
+    entries = []
+    for index, source in enumerate(sources):
+        line = [row for row in rows if row["source"] == source]
+        points = axis.scatter(
+            [row["confidence"] for row in line], [row["accuracy"] for row in line], color=COLOURS[index % len(COLOURS)],
+            marker=MARKERS[index // len(COLOURS) % len(MARKERS)], s=[10 + 3 * row["labels"] for row in line],
+        )  # fmt: skip
+        entries.append((points, source))
+    axis.set(xlabel="mean confidence (%)", ylabel="accuracy (%)", xlim=(0, 100), ylim=(0, 100))
+    axis.grid(alpha=0.25)
+    add_legend(axis, entries, fontsize=8, loc="upper left")
+    return figure
+
+
 def _panels(rows: Sequence[Row], panel: str, x: str, label: str) -> Figure:
     """Accuracy with its intervals against ``x``; a method with one value only is a level to compare with."""
     titles = list(dict.fromkeys(row[panel] for row in rows))
