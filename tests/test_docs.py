@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import shlex
 from pathlib import Path
@@ -100,42 +99,6 @@ def test_the_python_examples_run(name):
     assert blocks
     for block in blocks:
         exec(compile(block, name, "exec"), {})
-
-
-def layers(text: str) -> dict[str, int]:
-    """The layer of each top-level module of the package, 0 the lowest, from the block in docs/design.md."""
-    block = FENCE.search(text, text.index("## The layers"))
-    assert block is not None
-    rows = [re.findall(r"\w+", row) for row in block[2].splitlines()]
-    return {name: layer for layer, row in enumerate(reversed(rows)) for name in row}
-
-
-def imported(file: Path, package: Path) -> set[str]:
-    """Top-level modules of the package that a file of it imports, anywhere in the file."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.level:
-            above = file.relative_to(package).parent.parts
-            path = [*above[: len(above) - node.level + 1], *(node.module or "").split(".")]
-            path = [part for part in path if part]
-            found |= {path[0]} if path else {alias.name for alias in node.names}
-    return found
-
-
-def test_no_module_imports_from_a_layer_above():
-    """The layers of docs/design.md are those of the code; a file that deviates is named there."""
-    text, package = (ROOT / "docs" / "design.md").read_text(encoding="utf-8"), ROOT / "src" / "handful"
-    level = layers(text)
-    assert level["cli"] > level["experiments"] > level["runs"] > level["embedders"] > level["datasets"] > level["io"]
-    named = re.search(r"point upward.*?\n\n", text, re.DOTALL)
-    deviations = named[0] if named else ""
-    for file in sorted(package.rglob("*.py")):
-        name = file.relative_to(package).as_posix()
-        own = level.get(name.split("/")[0].removesuffix(".py"))
-        if own is None or f"`{name}`" in deviations:
-            continue
-        upward = {other for other in imported(file, package) if level.get(other, 0) > own}
-        assert not upward, f"{name} imports from above: {', '.join(sorted(upward))}"
 
 
 def test_the_commands_of_the_pages_are_found():

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -151,6 +152,13 @@ def graph(found: set[Edge]) -> str:
 def test_every_module_has_a_layer() -> None:
     without = {room(name) for name in modules() if name} - set(LEVEL)
     assert not without, f"say in LAYERS where these belong: {', '.join(sorted(without))}"
+
+
+def test_the_design_page_shows_these_layers() -> None:
+    page = (SOURCE.parents[1] / "docs" / "design.md").read_text(encoding="utf-8")
+    block = page.partition("## The layers")[2].split("```")[1]
+    shown = [set(re.findall(r"\w+", row)) for row in block.strip().splitlines()]
+    assert shown == [{name for name in layer if not name.startswith("_")} for layer in LAYERS]
 
 
 def test_nothing_is_imported_upward() -> None:
