@@ -6,7 +6,9 @@ import csv
 import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
+from unittest.mock import ANY
 from urllib.parse import quote
 
 import numpy as np
@@ -110,6 +112,39 @@ def test_the_second_run_embeds_nothing(photos, labels, embedder):
     assert sum(calls) == 1, "only the empty image that tells the length of a vector"
     np.testing.assert_array_equal(first.vectors, second.vectors)
     assert first.predictions == second.predictions
+
+
+def test_other_labels_cost_a_fit_and_read_no_image(photos, labels, embedder, monkeypatch):
+    table = {row["path"]: row["label"] for row in read(labels) if row["label"]}
+    first = find_labels(photos, labels, embedder=embedder, none_threshold=0.4, suggestions=5)
+    changes = {"day 0/10.png": "green", "day 1/01.png": "", "day 0/00.png": "warm", "day 0/06.png": "warm",
+               "other 03.png": "none-of-these"}  # fmt: skip
+    calls = sys.modules["my_embedder"].calls
+    with monkeypatch.context() as patch:
+        patch.setattr("handful.labelling.label.embed_files", None)
+        patch.setattr("handful.labelling.label.load_embedder", None)
+        patch.setattr("handful.datasets.files.Files.read", None)
+        calls.clear()
+        second = first.relabelled(changes)
+        assert not calls
+        back = second.relabelled({name: table.get(name, "") for name in changes})
+    assert replace(back, vectors=ANY) == first
+    rows = [(name, label) for name, label in {**table, **changes}.items() if label]
+    fresh = find_labels(photos, write_labels(labels, rows), embedder=embedder, none_threshold=0.4, suggestions=5)
+    np.testing.assert_array_equal(second.vectors, fresh.vectors)
+    assert replace(second, vectors=ANY) == fresh
+    assert "warm" in second.classes and second.predictions != first.predictions
+
+
+def test_labels_that_cannot_be_are_no_change(photos, labels, embedder):
+    found = find_labels(photos, labels, embedder=embedder)
+    for changes, message in (
+        ({"day 9/10.png": "green"}, r"there is no image 'day 9/10\.png' among the images"),
+        ({"day 0/10.png": "a/b"}, "cannot be a class's name"),
+        ({one.path: "red" for one in found.predictions}, "all labelled images are of one class, 'red'"),
+    ):
+        with pytest.raises(HandfulError, match=message):
+            found.relabelled(changes)
 
 
 def test_the_map_is_kept_for_more_labels_of_the_same_images(photos, labels, embedder, tmp_path, monkeypatch):

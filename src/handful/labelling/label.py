@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from ..datasets.base import Bar, no_bar
 from ..embedders import DEFAULT, embed_files, load_embedder
 from ..errors import HandfulError
 from ..estimator.classifier import TACClassifier
-from ..estimator.head import head_of
+from ..estimator.head import Head, head_of
 from .sources import Collection, collect
 
 DOUBTFUL = 0.6  # confidence below which a label is called doubtful
@@ -76,6 +77,7 @@ class Labelling:
         next_to_label: paths of uncertain images that differ from one another, most useful first.
         estimate: of the accuracy; None if a class has a single label.
         about: embedder, head and settings.
+        fitted: the vectors and the model behind it, which :meth:`relabelled` uses again.
     """
 
     predictions: list[Prediction]
@@ -86,6 +88,18 @@ class Labelling:
     next_to_label: list[str]
     estimate: Estimate | None
     about: dict[str, str]
+    fitted: Fitted | None = field(default=None, repr=False, compare=False)
+
+    def relabelled(self, changes: Mapping[str, str]) -> Labelling:
+        """The result with other labels: one more fit, for which no image is read or embedded again.
+
+        Args:
+            changes: path of an image -> its label; "" takes the label away, and the label of images of no class
+                (``none_label`` of :func:`find_labels`) says that it is none of these. Other labels stay.
+        """
+        if self.fitted is None:
+            raise HandfulError("this labelling was made without its vectors: call find_labels")
+        return _labelling(self.fitted.refit(changes))
 
     def counts(self) -> dict[str, int]:
         """Number of images per label, without those that are none of these."""
@@ -102,19 +116,81 @@ class Labelling:
         ]  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Settings:
+    """How labels are found.
+
+    Attributes:
+        distractors: whether some images may belong to no class.
+        none_threshold: of ``none_score``; None chooses it from the labelled images.
+        iterations: refinements, at most.
+        suggestions: how many images to suggest for labelling next.
+    """
+
+    distractors: bool = True
+    none_threshold: float | None = None
+    iterations: int = 6
+    suggestions: int = 12
+
+    def __post_init__(self) -> None:
+        if self.none_threshold is not None and not 0 <= self.none_threshold <= 1:
+            raise HandfulError(f"--none-threshold must be between 0 and 1, got {self.none_threshold}")
+
+
+@dataclass(frozen=True)
+class EmbeddedImages:
+    """What is the same for any labels of the images.
+
+    Attributes:
+        names: of the images that can be read.
+        vectors: (images, features), as the embedder gives them.
+        broken: images that cannot be read, with the reason.
+        embedder: its name.
+        head: for the classifier; None for none.
+    """
+
+    names: list[str]
+    vectors: NDArray[np.float32]
+    broken: dict[str, str]
+    embedder: str
+    head: Head | None
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A classifier fitted to the labels of embedded images.
+
+    Attributes:
+        images: the vectors.
+        collection: with the labels.
+        settings: of the classifier and of what is made of it.
+        given: (images,) the label of each, "" if it has none.
+        none: (images,) whether it is known to be of no class.
+        model: the classifier.
+    """
+
+    images: EmbeddedImages
+    collection: Collection
+    settings: Settings
+    given: NDArray[np.object_]
+    none: NDArray[np.bool_]
+    model: TACClassifier
+
+    def refit(self, changes: Mapping[str, str]) -> Fitted:
+        """The same images with other labels, see :meth:`Labelling.relabelled`."""
+        return _fit(self.images, self.collection.relabelled(changes), self.settings)
+
+
 def find_labels(
     images: str | Path,
     labels: str | Path | None = None,
     *,
     embedder: str = DEFAULT,
     head: str | None = "auto",
-    distractors: bool = True,
-    none_threshold: float | None = None,
     none_label: str = "none-of-these",
-    iterations: int = 6,
-    suggestions: int = 12,
     device: str = "auto",
     bar: Bar = no_bar,
+    **settings: Any,
 ) -> Labelling:
     """Label images from a few labels; only the cache of vectors is written.
 
@@ -122,46 +198,66 @@ def find_labels(
         images, labels, none_label: see :func:`collect`.
         embedder: a name of :mod:`handful.embedders`.
         head: ``"auto"`` takes the one that comes with handful for the embedder, if there is one; None takes none.
-        distractors: whether some images may belong to no class.
-        none_threshold: of ``none_score``; None chooses it from the labelled images.
-        iterations: refinements, at most.
-        suggestions: how many images to suggest for labelling next.
         device: for the embedder.
         bar: a progress bar.
+        settings: of :class:`Settings`: ``distractors``, ``none_threshold``, ``iterations``, ``suggestions``.
     """
-    if none_threshold is not None and not 0 <= none_threshold <= 1:
-        raise HandfulError(f"--none-threshold must be between 0 and 1, got {none_threshold}")
+    chosen = Settings(**settings)
     collection = collect(Path(images), None if labels is None else Path(labels), none_label)
     vectors, names, broken = embed_files(load_embedder(embedder, device), collection.files, collection.names, bar)
-    broken = collection.skipped | broken
-    given, none = _given(collection, names, broken)
     loaded = head_of(embedder, head)
-    if loaded is not None and loaded.features != vectors.shape[1]:
+    embedded = EmbeddedImages(names, vectors, collection.skipped | broken, embedder, loaded)
+    return _labelling(_fit(embedded, collection, chosen))
+
+
+def _fit(images: EmbeddedImages, collection: Collection, settings: Settings) -> Fitted:
+    """Fit a classifier to the labels; labels that it cannot use are an error."""
+    given, none = _given(collection, images.names, images.broken)
+    head, features = images.head, images.vectors.shape[1]
+    if head is not None and head.features != features:
         raise HandfulError(
-            f"the head {loaded.name} is for vectors of {loaded.features}, but {embedder} gives {vectors.shape[1]}"
+            f"the head {head.name} is for vectors of {head.features}, but {images.embedder} gives {features}"
         )
-    model = TACClassifier(loaded, iterations=iterations, distractors=distractors)
+    model = TACClassifier(head, iterations=settings.iterations, distractors=settings.distractors)
     try:
-        model.fit(vectors, given, none=none if none.any() else None)
+        model.fit(images.vectors, given, none=none if none.any() else None)
     except HandfulError:
         raise
     except ValueError as error:
         raise HandfulError(str(error)) from error
-    threshold = model.none_threshold_ if none_threshold is None else none_threshold
-    found = _predictions(model, vectors, names, given, none, threshold)
-    unit = model.unit_vectors(vectors)
-    about = {
-        "embedder": embedder,
-        "head": "none: clusters in the centred, normalised embedding space" if loaded is None else loaded.name,
-        "images of no class": "looked for" if distractors or none.any() else "not looked for",
-        "threshold of 'none of these'": f"{threshold:.3f}"
-        + (" (set by itself)" if none_threshold is None else " (given)"),
-        "refinements": str(model.n_iter_),
-    }
+    return Fitted(images, collection, settings, given, none, model)
+
+
+def _labelling(fitted: Fitted) -> Labelling:
+    """What a fitted classifier says of its images."""
+    images, settings, model = fitted.images, fitted.settings, fitted.model
+    threshold = model.none_threshold_ if settings.none_threshold is None else settings.none_threshold
+    found = _predictions(fitted, threshold)
+    unit = model.unit_vectors(images.vectors)
     return Labelling(
-        found, unit, model.classes_.tolist(), broken, threshold, suggest(found, unit, threshold, suggestions),
-        cross_validate(model, vectors, given, none), about,
-    )  # fmt: skip
+        predictions=found,
+        vectors=unit,
+        classes=model.classes_.tolist(),
+        broken=images.broken,
+        threshold=threshold,
+        next_to_label=suggest(found, unit, threshold, settings.suggestions),
+        estimate=cross_validate(model, images.vectors, fitted.given, fitted.none),
+        about=_about(fitted, threshold),
+        fitted=fitted,
+    )
+
+
+def _about(fitted: Fitted, threshold: float) -> dict[str, str]:
+    head, settings = fitted.images.head, fitted.settings
+    looked = settings.distractors or fitted.none.any()
+    chosen = "set by itself" if settings.none_threshold is None else "given"
+    return {
+        "embedder": fitted.images.embedder,
+        "head": "none: clusters in the centred, normalised embedding space" if head is None else head.name,
+        "images of no class": "looked for" if looked else "not looked for",
+        "threshold of 'none of these'": f"{threshold:.3f} ({chosen})",
+        "refinements": str(fitted.model.n_iter_),
+    }
 
 
 def _given(
@@ -178,15 +274,13 @@ def _given(
     return given, np.array([name in collection.none for name in names], dtype=bool)
 
 
-def _predictions(
-    model: TACClassifier, vectors: NDArray[np.float32], names: list[str], given: NDArray[np.object_],
-    none: NDArray[np.bool_], threshold: float,
-) -> list[Prediction]:  # fmt: skip
+def _predictions(fitted: Fitted, threshold: float) -> list[Prediction]:
+    model, given, none = fitted.model, fitted.given, fitted.none
     chances = np.asarray(model.label_distributions_)
     order = _two_best(chances)
-    scores = model.none_score(vectors)
+    scores = model.none_score(fitted.images.vectors)
     found = []
-    for row, name in enumerate(names):
+    for row, name in enumerate(fitted.images.names):
         best, second = order[row]
         known = bool(given[row]) or bool(none[row])
         beyond = bool(none[row]) if known else bool(scores[row] > threshold)

@@ -6,8 +6,8 @@ import csv
 import io
 import stat
 import unicodedata
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
@@ -34,6 +34,7 @@ class Collection:
         given: name -> label, for the labelled images.
         none: names of those known to belong to no class.
         skipped: folders whose images are not among them, with the reason.
+        none_label: the label of images that belong to no class.
     """
 
     files: Files
@@ -41,10 +42,22 @@ class Collection:
     given: dict[str, str]
     none: frozenset[str]
     skipped: dict[str, str] = field(default_factory=dict)
+    none_label: str = "none-of-these"
 
     @property
     def classes(self) -> list[str]:
         return sorted(set(self.given.values()))
+
+    def relabelled(self, changes: Mapping[str, str]) -> Collection:
+        """The same images with other labels, name -> label; "" takes a label away."""
+        there = set(self.names)
+        for name in changes:
+            if name not in there:
+                raise HandfulError(f"there is no image '{_short(name)}' among the images: give a path of a prediction")
+        former = {**self.given, **dict.fromkeys(self.none, self.none_label)}
+        labels = {name: label for name, label in {**former, **changes}.items() if label}
+        given, none = _divided(labels, self.none_label)
+        return replace(self, given=given, none=none)
 
 
 def collect(images: Path, labels: Path | None = None, none_label: str = "none-of-these") -> Collection:
@@ -75,15 +88,21 @@ def collect(images: Path, labels: Path | None = None, none_label: str = "none-of
     else:
         with _opened(files, str(inside)) if labels is None else _opened_file(labels) as file:
             given = _read(file, str(labels or inside), files, names)
+    known, none = _divided(given, none_label)
+    return Collection(files, names, known, none, skipped, none_label)
+
+
+def _divided(given: dict[str, str], none_label: str) -> tuple[dict[str, str], frozenset[str]]:
+    """The labels of images that are of a class, checked; and the names of those that are of none."""
     none = frozenset(name for name, label in given.items() if label == none_label)
     known = {name: label for name, label in given.items() if name not in none}
-    for label in sorted(set(known.values())):
-        _check_label(label)
     classes = sorted(set(known.values()))
+    for label in classes:
+        _check_label(label)
     if len(classes) < 2:
         what = "no image is labelled" if not classes else f"all labelled images are of one class, '{classes[0]}'"
         raise HandfulError(f"{what}: label some images of two classes or more, in a CSV file path,label (--labels)")
-    return Collection(files, names, known, none, skipped)
+    return known, none
 
 
 def _folder_labels(names: list[str]) -> dict[str, str]:
