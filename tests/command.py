@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
+from glob import escape
 from io import StringIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
 from handful.cli import main
+from traps import Traps
 
 Done = subprocess.CompletedProcess[str]
 
@@ -33,54 +35,37 @@ def handful_process(*arguments: object, cwd: Path | None = None) -> Done:
     return subprocess.run(_command(arguments), capture_output=True, text=True, check=False, cwd=cwd)
 
 
-def start_handful(*arguments: object) -> subprocess.Popen[str]:
-    return subprocess.Popen(_command(arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def handful_with(traps: Traps, *arguments: object) -> Done:
+    """Run the command in a process with traps in it."""
+    command = _command(arguments)
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=traps.environment())
+
+
+def start_handful(traps: Traps, *arguments: object) -> subprocess.Popen[str]:
+    """Start the command in a process with traps in it."""
+    return subprocess.Popen(
+        _command(arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=traps.environment()
+    )
 
 
 def _command(arguments: tuple[object, ...]) -> list[str]:
     return [sys.executable, "-m", "handful", *map(str, arguments)]
 
 
-# The command in a process that is killed before its file operation number KILL_AT below FOLDER, or counts them all.
-_KILLED = """
-import os, signal, sys
-folder, kill_at = sys.argv[1], int(sys.argv[2])
-count = 0
-
-def at_a_file_operation(event, arguments):
-    global count
-    if event == "open":
-        changes = isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
-    else:
-        changes = event in ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "os.symlink")
-    if changes and str(arguments[0]).startswith(folder):
-        count += 1
-        if count == kill_at:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-sys.addaudithook(at_a_file_operation)
-sys.argv = ["handful", *sys.argv[3:]]
-from handful.cli import main
-try:
-    main()
-finally:
-    print("file operations:", count)
-"""
-
-
 def file_operations(folder: Path, *arguments: object) -> int:
     """Run the command to its end: how many file operations below the folder it takes."""
-    done = _run_killed(folder, 0, arguments)
-    assert done.returncode == 0, done.stderr
-    return int(done.stdout.rpartition(":")[2])
+    with TemporaryDirectory() as place:
+        traps = Traps(Path(place, "traps"))
+        traps.count(f"{escape(str(folder))}*")
+        done = handful_with(traps, *arguments)
+        assert done.returncode == 0, done.stderr
+        return traps.counted()
 
 
 def kill_at_file_operation(number: int, folder: Path, *arguments: object) -> None:
     """Run the command until just before this file operation below the folder, where it is killed."""
-    done = _run_killed(folder, number, arguments)
+    with TemporaryDirectory() as place:
+        traps = Traps(Path(place, "traps"))
+        traps.send(signal.SIGKILL, f"{escape(str(folder))}*", at=number)
+        done = handful_with(traps, *arguments)
     assert done.returncode == -signal.SIGKILL, f"it ended before its file operation {number}: {done.stderr}"
-
-
-def _run_killed(folder: Path, number: int, arguments: tuple[object, ...]) -> Done:
-    command = [sys.executable, "-c", _KILLED, os.fspath(folder), str(number), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)

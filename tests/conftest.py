@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from handful.datasets import ImageSet
+from traps import Traps
 
 # The embedded data takes half a minute to draw: once per checkout is enough. Subprocesses inherit the variable.
 os.environ.setdefault("HANDFUL_CACHE", str(Path(__file__).parents[1] / ".cache"))
@@ -27,3 +28,9 @@ def make_images(split: str, classes: int = 12, images: int = 20, size: int = 28,
 @pytest.fixture(scope="session")
 def blobs() -> dict[str, ImageSet]:
     return {split: make_images(split) for split in ("train", "val", "test")}
+
+
+@pytest.fixture
+def traps(tmp_path_factory) -> Traps:
+    """Traps for processes that the test starts with their environment."""
+    return Traps(tmp_path_factory.mktemp("traps") / "set")

@@ -31,8 +31,12 @@ import hostile_cases as cases
 import numpy as np
 from hostile_cases import MAGENTA, Case, Files
 
-LIMITS = 15.0, 640  # seconds that a case may take, MiB above what the worker had before
+# What a case may take: seconds of the processor, which other processes do not lengthen, and MiB above what the worker
+# had before.
+LIMITS = 15.0, 640
 LARGE_LIMITS = 60.0, 2048  # the same for images of 119 million pixels, which is below the limit: three, one at a time
+
+HANG = 1800.0  # seconds of the clock after which a worker that does nothing is given up
 
 KINDS: dict[str, tuple[Callable[[Random], Case], int, tuple[float, int]]] = {  # how it is made, per cent, limits
     "image: mutated": (cases.mutated_image, 20, LIMITS),
@@ -124,6 +128,15 @@ def memory(what: str, process: str | int = "self") -> int:
         return 0
 
 
+def processor(process: int) -> float:
+    """Seconds of the processor that a process has had; 0 where the system does not say."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 # The runner
 
 
@@ -171,12 +184,13 @@ class Worker:
             self.stop()
             self.start()
         self.cases += 1
-        started, base, peak = time.monotonic(), memory("VmRSS", self.process.pid), 0
+        worker = self.process.pid
+        started, begun, base, peak = time.monotonic(), processor(worker), memory("VmRSS", worker), 0
         self.process.stdin.write(json.dumps(case) + "\n")
         self.process.stdin.flush()
         while not select.select([self.process.stdout], [], [], 0.05)[0]:
-            peak, taken = max(peak, memory("VmRSS", self.process.pid) - base), time.monotonic() - started
-            if peak > most or taken > seconds:
+            peak, taken = max(peak, memory("VmRSS", worker) - base), time.monotonic() - started
+            if peak > most or processor(worker) - begun > seconds or taken > HANG:
                 self.stop()
                 return Result("memory" if peak > most else "hang", "", taken, peak)
         if line := self.process.stdout.readline():

@@ -8,17 +8,15 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from joblib.externals.loky import get_reusable_executor
 
+from command import start_handful
 from handful import HandfulError
 from handful.cli import app
 from handful.datasets import load_dataset
@@ -29,8 +27,9 @@ from handful.experiments.grid import RETRIES, run_grid
 from handful.runs.config import RunConfig
 from handful.runs.episodes import Protocol
 from handful.sampling import EpisodeSpec
+from traps import Traps, wait_until
 
-needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="finds the worker of a cell in /proc")
+posix = pytest.mark.skipif(os.name != "posix", reason="sends signals")
 
 
 @pytest.fixture(scope="module")
@@ -89,42 +88,13 @@ def litter(folder: Path) -> list[str]:
     return [path.name for path in folder.rglob("*") if path.name.startswith(".running") or path.suffix == ".part"]
 
 
-def holder(lock: Path) -> int | None:
-    """The process that trains in a folder: it has the folder's lock open."""
-    for process in Path("/proc").iterdir():
-        if process.name.isdecimal() and int(process.name) != os.getpid():
-            try:
-                if any(lock == descriptor.readlink() for descriptor in (process / "fd").iterdir()):
-                    return int(process.name)
-            except OSError:  # it has just ended, or is not ours
-                continue
-    return None
-
-
-@contextmanager
-def killer(folder: Path, names: list[str], times: int) -> Iterator[list[str]]:
-    """Kills, without warning, whoever trains one of these cells; so many times. Gives the names of the victims."""
-    victims: list[str] = []
-    over = threading.Event()
-
-    def hunt() -> None:
-        last = None
-        while not over.wait(0.05) and len(victims) < times:
-            for name in names:
-                found = holder(folder / name / ".lock")
-                if found is not None and found != last:
-                    os.kill(found, signal.SIGKILL)
-                    victims.append(name)
-                    last = found
-                    break
-
-    thread = threading.Thread(target=hunt)
-    thread.start()
-    try:
-        yield victims
-    finally:
-        over.set()
-        thread.join()
+@pytest.fixture
+def trapped(traps, monkeypatch) -> Iterator[Traps]:
+    """Traps for the workers of the grids of this process, which are started anew for it."""
+    monkeypatch.setenv("PYTHONPATH", traps.environment()["PYTHONPATH"])
+    get_reusable_executor().shutdown(wait=True)
+    yield traps
+    get_reusable_executor().shutdown(wait=True)
 
 
 def test_a_grid_finishes_every_cell(reference, cells):
@@ -413,36 +383,36 @@ def test_without_ray_the_message_says_how_to_get_it(cells, tmp_path, monkeypatch
         run_grid(cells, tmp_path, engine="ray")
 
 
-@needs_proc
+@posix
 @pytest.mark.slow
-def test_a_killed_worker_loses_nothing(reference, cells, tmp_path):
-    with killer(tmp_path, [cell.name for cell in cells[2:]], times=1) as victims:
-        outcomes = run_grid(cells, tmp_path, jobs=2, device="cpu")
-    assert len(victims) == 1
+def test_a_killed_worker_loses_nothing(reference, cells, tmp_path, trapped):
+    trapped.send(signal.SIGKILL, f"{tmp_path}/{cells[2].name}/checkpoint/last.json", at=2)
+    outcomes = run_grid(cells, tmp_path, jobs=2, device="cpu")
+    assert trapped.sprung() == 1
     assert all(outcome.results and not outcome.skipped for outcome in outcomes)
     assert numbers(tmp_path, cells) == numbers(reference, cells)
     assert not litter(tmp_path)
 
 
-@needs_proc
+@posix
 @pytest.mark.slow
-def test_a_cell_that_always_kills_its_worker_is_given_up_and_the_rest_go_on(reference, cells, tmp_path):
+def test_a_cell_that_always_kills_its_worker_is_given_up_and_the_rest_go_on(reference, cells, tmp_path, trapped):
     poison = cells[1]
     others = [cells[0], cells[4]]
-    with killer(tmp_path, [poison.name], times=99) as victims:
-        outcomes = {o.name: o for o in run_grid([poison, *others], tmp_path, jobs=2, device="cpu")}
-    assert len(victims) == 1 + RETRIES
+    trapped.send(signal.SIGKILL, f"{tmp_path}/{poison.name}/config.json", times=99)
+    outcomes = {o.name: o for o in run_grid([poison, *others], tmp_path, jobs=2, device="cpu")}
+    assert trapped.sprung() == 1 + RETRIES
     assert "its worker was killed" in outcomes[poison.name].reason
     assert numbers(tmp_path, others) == numbers(reference, others)
 
 
-@needs_proc
+@posix
 @pytest.mark.slow
-def test_ray_gives_the_same_numbers_though_a_worker_is_killed(reference, cells, tmp_path):
+def test_ray_gives_the_same_numbers_though_a_worker_is_killed(reference, cells, tmp_path, trapped):
     ray = pytest.importorskip("ray")
-    with killer(tmp_path, [cell.name for cell in cells[2:]], times=1) as victims:
-        outcomes = run_grid(cells, tmp_path, engine="ray", jobs=2, device="cpu")
-    assert len(victims) == 1
+    trapped.send(signal.SIGKILL, f"{tmp_path}/{cells[2].name}/checkpoint/last.json", at=2)
+    outcomes = run_grid(cells, tmp_path, engine="ray", jobs=2, device="cpu")
+    assert trapped.sprung() == 1
     assert all(outcome.results and not outcome.skipped for outcome in outcomes)
     assert numbers(tmp_path, cells) == numbers(reference, cells)
     assert not ray.is_initialized(), "what we started is shut down"
@@ -502,18 +472,18 @@ def test_the_command_reports_failed_cells(photos, tmp_path, capsys):
     assert "training diverged" in json.loads((tmp_path / "grid.json").read_text())["cells"][0]["error"]["reason"]
 
 
+@posix
 @pytest.mark.slow
-@pytest.mark.skipif(os.name != "posix", reason="sends Ctrl-C")
-def test_ctrl_c_saves_and_the_same_command_goes_on(photos, tmp_path):
+def test_ctrl_c_saves_and_the_same_command_goes_on(photos, tmp_path, traps):
     straight, stopped = tmp_path / "straight", tmp_path / "stopped"
     names = ["pn-1-shot-seed-0", "tac-1-shot-seed-0"]
     # Validated at the end only, so that a checkpoint before it is there because of Ctrl-C.
-    more = ("--method", "pn", "--method", "tac", "--episodes", 600, "--validate-every", 600)
+    more = ("--method", "pn", "--method", "tac", "--episodes", 60, "--validate-every", 60)
     grids = [arguments(photos, out, *more) for out in (straight, stopped)]
-    process = subprocess.Popen([sys.executable, "-m", "handful", *grids[1]], stderr=subprocess.PIPE, text=True)
-    while not all((stopped / name / "config.json").exists() for name in names):
-        assert process.poll() is None
-        time.sleep(0.05)
+    for name in names:
+        traps.hold(f"{stopped}/{name}/config.json", until=f"{stopped}/.running-*/stop")
+    process = start_handful(traps, *grids[1])
+    wait_until(lambda: traps.sprung() == 2, process)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate()
     assert process.returncode == 130, errors
@@ -521,7 +491,7 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(photos, tmp_path):
     assert "Traceback" not in errors
     assert not litter(stopped)
     states = [json.loads((stopped / name / "checkpoint" / "last.json").read_text())["state"] for name in names]
-    assert all(0 < state["episode"] < 600 for state in states), "saved where it was"
+    assert all(0 < state["episode"] < 60 for state in states), "saved where it was"
     for command in grids:
         handful(*command)
     for name in names:
@@ -530,12 +500,12 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(photos, tmp_path):
 
 
 @pytest.mark.slow
-def test_two_processes_may_run_the_same_grid(photos, tmp_path, capsys):
+def test_two_processes_may_run_the_same_grid(photos, tmp_path, capsys, traps):
     grid = arguments(photos, tmp_path, "--method", "pn", "--method", "tac", "--episodes", 60, "--json")
-    other = subprocess.Popen([sys.executable, "-m", "handful", *grid], stdout=subprocess.PIPE, text=True)
-    while not list(tmp_path.glob("*/config.json")):
-        assert other.poll() is None
-        time.sleep(0.05)
+    # The other one is at a cell when we begin, and goes on with it when we have begun.
+    traps.hold(f"{tmp_path}/*/config.json", until=f"{tmp_path}/.running-*", paths=2)
+    other = start_handful(traps, *grid)
+    wait_until(lambda: traps.sprung() == 1, other)
     handful(*grid)
     theirs, _ = other.communicate()
     assert other.returncode == 0

@@ -10,9 +10,7 @@ import pickle
 import re
 import shutil
 import signal
-import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -24,6 +22,7 @@ import pytest
 import torch
 from PIL import Image
 
+from command import start_handful
 from handful import HandfulError
 from handful import functional as F
 from handful.cli import main
@@ -38,6 +37,7 @@ from handful.runs.episodes import embed
 from handful.runs.folder import load_run
 from handful.runs.results import format_accuracy, measured
 from handful.sampling import EpisodeSampler, EpisodeSpec, split_labelled
+from traps import Traps, wait_until
 
 EVERYTHING = ("table1", "table3", "iterations", "entropy", "tsne", "distractors")
 PICTURES = EVERYTHING[2:]
@@ -705,7 +705,7 @@ def test_failed_cells_are_named_and_the_exit_code_tells(mini, tmp_path, handful)
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="sends SIGTERM")
-def test_stopped_twice_it_ends_in_the_same_report(mini, tmp_path, handful):
+def test_stopped_twice_it_ends_in_the_same_report(mini, tmp_path, tmp_path_factory, handful):
     def words(out: Path) -> list[str]:
         command = ["reproduce", "table1", "--dataset", "mini-imagenet", "--data", mini, "--image-size", 28,
                    "--out", out, "--method", "tac", "--method", "tapnet", "--method", "tapnet-semi", "--shots", 1,
@@ -713,12 +713,11 @@ def test_stopped_twice_it_ends_in_the_same_report(mini, tmp_path, handful):
         return list(map(str, command))
 
     straight, stopped = tmp_path / "straight", tmp_path / "stopped"
-    for sign in ("runs/tac-1-shot-20-way/config.json", "runs/tac-1-shot-20-way/cell.json"):
-        command = [sys.executable, "-m", "handful", *words(stopped)]
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        while not (stopped / sign).exists():
-            assert process.poll() is None
-            time.sleep(0.02)
+    for moment in ("config.json", "cell.json"):
+        traps = Traps(tmp_path_factory.mktemp("traps") / "set")
+        traps.hold(f"{stopped}/runs/tac-1-shot-20-way/{moment}", until=f"{stopped}/runs/.running-*/stop")
+        process = start_handful(traps, *words(stopped))
+        wait_until(lambda traps=traps: traps.sprung() == 1, process)
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate()
         assert process.returncode == 130, errors

@@ -43,7 +43,7 @@ def with_the_line(tmp_path_factory) -> Callable[..., str]:
     def run(*arguments: str) -> str:
         command = [sys.executable, "-m", "handful", *arguments]
         environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
