@@ -2,70 +2,32 @@
 
 A pickle is a program. Python's own `pickle` executes it; this reader knows only the instructions that build numbers,
 strings, lists, tuples, dicts and numpy arrays, and refuses everything else by name. What looks like a call (arrays are
-written as calls of numpy's functions) is looked up in a table of its own and never leaves this file. Long strings are
+written as calls of numpy's functions) is looked up in a table of our own (`pickle_calls.py`). Long strings are
 not copied: they stay in the memory-mapped file, so that gigabytes of images need no memory.
 """
 
 from __future__ import annotations
 
 import codecs
-import math
 import mmap
 import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..errors import HandfulError
 from .images import printable
+from .pickle_calls import CALLS, Array, Damaged, Dtype, Global, Refused, make_array, name_text, text
+
+__all__ = ["load_pickle", "text", "text_keys"]
 
 MOST_STEPS = 100_000_000  # instructions of one file: the 448,695 images of tieredImageNet take about 15 million
 _INT32, _UINT8, _UINT16, _UINT32, _UINT64 = (struct.Struct(f"<{code}") for code in "iBHIQ")
 _LONG = 1 << 10  # strings from here on stay in the file
 
 
-class _Refused(Exception):  # noqa: N818 - private
-    """What the pickle asked for and does not get."""
-
-
-class _Damaged(Exception):  # noqa: N818 - private
-    """Not a pickle, or not all of one."""
-
-
 class _Mark:
     """Where a list of operands begins on the stack."""
-
-
-class _Global:
-    """A function or class that the pickle names; `_CALLS` says what a call of it means."""
-
-    def __init__(self, name: str) -> None:
-        if name not in _CALLS and name not in _NAMES:
-            raise _Refused(f"'{name}'")
-        self.name = name
-
-
-class _Dtype:
-    """A numpy dtype before its byte order is known."""
-
-    def __init__(self, code: Any) -> None:
-        self.code, self.order = _text(code), "|"
-
-    def to_numpy(self) -> np.dtype[Any]:
-        kind, size = self.code[:1], self.code[1:]
-        if kind == "O":
-            return np.dtype(object)
-        if kind not in "biufSU" or not size.isdecimal() or len(size) > 6 or (kind in "biuf" and int(size) > 8):
-            raise _Refused(f"an array of type '{self.code}'")
-        return np.dtype(self.order + self.code)
-
-
-class _Array:
-    """An array between the instruction that announces it and the one that fills it."""
-
-    memo: int | None = None
 
 
 def load_pickle(path: Path) -> Any:
@@ -84,34 +46,20 @@ def load_pickle(path: Path) -> Any:
     machine = _Machine(data)
     try:
         return machine.run()
-    except _Refused as error:
+    except Refused as error:
         raise HandfulError(
             f"{path} is refused: it holds {printable(str(error))}, and only arrays and plain containers are read"
         ) from None
-    except _Damaged as error:
+    except Damaged as error:
         raise HandfulError(f"{path} is damaged or no pickle: {error} at byte {machine.at}") from None
     # What a damaged pickle does to the machine below: pops an empty stack, misses a memo, hashes a list, ...
     except (IndexError, KeyError, TypeError, ValueError, struct.error, OverflowError, MemoryError) as error:
         raise HandfulError(f"{path} is damaged or no pickle ({type(error).__name__} at byte {machine.at})") from error
 
 
-def text(value: Any) -> Any:
-    """A string of any Python as ``str``; anything else as it is."""
-    if isinstance(value, bytes | memoryview):
-        return bytes(value).decode("utf-8", "backslashreplace")
-    return value
-
-
 def text_keys(value: Any) -> dict[Any, Any]:
     """A dict whose keys are text, whatever Python wrote it; an empty one if it is no dict."""
     return {text(key): entry for key, entry in value.items()} if isinstance(value, dict) else {}
-
-
-def _text(value: Any) -> str:
-    value = text(value)
-    if not isinstance(value, str):
-        raise _Damaged("a name is missing")
-    return value
 
 
 class _Machine:
@@ -126,24 +74,24 @@ class _Machine:
     def run(self) -> Any:
         for _ in range(MOST_STEPS):
             if self.at >= len(self.data):
-                raise _Damaged("the file ends too early")
+                raise Damaged("the file ends too early")
             code = self.data[self.at]
             self.at += 1
             if code == 0x2E:  # STOP
                 if len(self.stack) != 1:
-                    raise _Damaged("the end comes too early")
+                    raise Damaged("the end comes too early")
                 return self.stack.pop()
             step = _STEPS.get(code)
             if step is None:
                 if code in _REFUSED:
-                    raise _Refused(_REFUSED[code])
-                raise _Damaged(f"there is no instruction {code}")
+                    raise Refused(_REFUSED[code])
+                raise Damaged(f"there is no instruction {code}")
             step(self)
-        raise _Refused(f"more than {MOST_STEPS:,} instructions")
+        raise Refused(f"more than {MOST_STEPS:,} instructions")
 
     def take(self, count: int) -> memoryview:
         if count < 0 or self.at + count > len(self.data):
-            raise _Damaged("the file ends too early")
+            raise Damaged("the file ends too early")
         self.at += count
         return self.data[self.at - count : self.at]
 
@@ -161,7 +109,7 @@ class _Machine:
             if end >= 0:
                 return bytes(self.data[start : self.at - 1])
             if not found:
-                raise _Damaged("the file ends too early")
+                raise Damaged("the file ends too early")
             block = min(2 * block, 1 << 24)
 
     def raw(self, count: int) -> bytes | memoryview:
@@ -174,7 +122,7 @@ class _Machine:
     def pop(self) -> Any:
         value = self.stack.pop()
         if value is _Mark:
-            raise _Damaged("an operand is missing")
+            raise Damaged("an operand is missing")
         return value
 
     def operands(self) -> list[Any]:
@@ -184,15 +132,15 @@ class _Machine:
                 found = self.stack[index + 1 :]
                 del self.stack[index:]
                 return found
-        raise _Damaged("a mark is missing")
+        raise Damaged("a mark is missing")
 
     def top(self, kind: type) -> Any:
         if not isinstance(self.stack[-1], kind):
-            raise _Damaged(f"no {kind.__name__} where one should be")
+            raise Damaged(f"no {kind.__name__} where one should be")
         return self.stack[-1]
 
     def remember(self, key: int) -> None:
-        if isinstance(self.stack[-1], _Array):
+        if isinstance(self.stack[-1], Array):
             self.stack[-1].memo = key
         self.memo[key] = self.stack[-1]
 
@@ -210,16 +158,16 @@ class _Machine:
         self.push(tuple(reversed(parts)))
 
     def instance(self) -> None:
-        name = f"{_text(self.line())}.{_text(self.line())}"
-        raise _Refused(f"an instance of '{name}'")
+        name = f"{name_text(self.line())}.{name_text(self.line())}"
+        raise Refused(f"an instance of '{name}'")
 
     def call(self) -> None:
         arguments, function = self.pop(), self.pop()
-        if not isinstance(function, _Global) or not isinstance(arguments, tuple):
-            raise _Damaged("a call of nothing")
-        if function.name not in _CALLS:
-            raise _Refused(f"a call of '{function.name}'")
-        made = _CALLS[function.name](*arguments)
+        if not isinstance(function, Global) or not isinstance(arguments, tuple):
+            raise Damaged("a call of nothing")
+        if function.name not in CALLS:
+            raise Refused(f"a call of '{function.name}'")
+        made = CALLS[function.name](*arguments)
         self.copy(len(made) if isinstance(made, bytes | str) else 0)
         self.push(made)
 
@@ -227,116 +175,66 @@ class _Machine:
         """Calls may not make more than the file holds: each could make a megabyte of what was written once."""
         self.copied += count
         if self.copied > len(self.data):
-            raise _Refused("calls that make more than the file holds")
+            raise Refused("calls that make more than the file holds")
 
     def build(self) -> None:
         """Give the object on the stack its state: an array its elements, a dtype its byte order."""
         state, target = self.pop(), self.pop()
         if not isinstance(state, tuple):
-            raise _Damaged("a state that is no tuple")
-        if isinstance(target, _Dtype):
-            order = _text(state[1])
+            raise Damaged("a state that is no tuple")
+        if isinstance(target, Dtype):
+            order = name_text(state[1])
             if order not in ("<", ">", "|", "=") or state[2] is not None or state[3] is not None:
-                raise _Refused("an array of a structured type")
+                raise Refused("an array of a structured type")
             target.order = order
             self.push(target)
-        elif isinstance(target, _Array):
+        elif isinstance(target, Array):
             _, shape, dtype, columns_first, elements = state
-            array = _array(elements, dtype, shape, "F" if columns_first else "C")
+            array = make_array(elements, dtype, shape, "F" if columns_first else "C")
             self.copy(array.size if array.dtype == object else 0)
             if target.memo is not None:
                 self.memo[target.memo] = array
             self.push(array)
         else:
-            raise _Refused(f"a state for a {type(target).__name__}")
+            raise Refused(f"a state for a {type(target).__name__}")
 
 
 def _dict(target: dict[Any, Any], pairs: list[Any]) -> dict[Any, Any]:
     """Keys and values in turn into a dict. Keys are scalars: to hash a tuple of tuples can take for ever."""
     if len(pairs) % 2:
-        raise _Damaged("a key has no value")
+        raise Damaged("a key has no value")
     for key, value in zip(pairs[::2], pairs[1::2], strict=True):
         if not isinstance(key, str | bytes | int | float | None):
-            raise _Refused(f"a {type(key).__name__} as a key")
+            raise Refused(f"a {type(key).__name__} as a key")
         if isinstance(key, int) and abs(key) >= 1 << 63:  # large numbers can be chosen so that all collide in a dict
-            raise _Refused("a number of more than 64 bits as a key")
+            raise Refused("a number of more than 64 bits as a key")
         target[key] = value
     return target
-
-
-def _array(elements: Any, dtype: Any, shape: Any, order: Any = "C") -> np.ndarray[Any, Any]:
-    if not isinstance(dtype, _Dtype) or not isinstance(shape, tuple) or len(shape) > 8 or order not in ("C", "F"):
-        raise _Damaged("an array that is none")
-    if not all(isinstance(side, int) and side >= 0 for side in shape):
-        raise _Damaged("an array with a shape that is none")
-    if 0 in shape and max(shape) > 1 << 16:  # a loop over nothing, for ever
-        raise _Damaged("an empty array of many rows")
-    kind = dtype.to_numpy()
-    if kind == np.dtype(object):
-        if not isinstance(elements, list) or len(elements) != math.prod(shape):
-            raise _Damaged("an array of objects that is none")
-        if any(isinstance(element, np.ndarray) and element.dtype == object for element in elements):
-            raise _Refused("an array of objects inside another")  # numpy frees them by recursion, until the stack ends
-        array = np.empty(len(elements), dtype=object)
-        for index, element in enumerate(elements):
-            array[index] = element
-    else:
-        if not isinstance(elements, bytes | memoryview) or len(elements) != math.prod(shape) * kind.itemsize:
-            raise _Damaged("an array whose size is not that of its elements")
-        array = np.frombuffer(elements, dtype=kind) if kind.itemsize and len(elements) else np.empty(0, kind)
-        if kind.kind == "U" and array.view(kind.str[0] + "u4").max(initial=0) > 0x10FFFF:
-            raise _Damaged("text of characters that do not exist")
-    return array.reshape(shape, order=order)
-
-
-def _scalar(dtype: _Dtype, elements: Any) -> Any:
-    return _array(elements, dtype, ()).item()
-
-
-def _encode(value: Any, encoding: Any = "latin1") -> bytes:
-    """Python 3 writes bytes in the protocols of Python 2 as text to be encoded."""
-    if not isinstance(value, str) or encoding not in ("latin1", "latin-1"):
-        raise _Refused("text in another encoding than latin1")
-    return value.encode("latin1")
-
-
-_CALLS: dict[str, Callable[..., Any]] = {
-    **{f"numpy.{core}.multiarray._reconstruct": lambda *_: _Array() for core in ("core", "_core")},
-    **{f"numpy.{core}.multiarray.scalar": _scalar for core in ("core", "_core")},
-    **{f"numpy.{core}.numeric._frombuffer": _array for core in ("core", "_core")},
-    "numpy.dtype": lambda code, *_: _Dtype(code),
-    "_codecs.encode": _encode,
-    "collections.OrderedDict": lambda: {},
-    "collections.defaultdict": lambda *_: {},
-    **{f"{module}.bytes": lambda: b"" for module in ("builtins", "__builtin__")},
-}
-# Named by the calls above, never called themselves.
-_NAMES = {"numpy.ndarray", "builtins.list", "__builtin__.list", "builtins.int", "__builtin__.int"}
 
 
 def _integer(line: bytes) -> Any:
     if line in (b"00", b"01"):  # how the oldest protocol writes a truth value
         return line == b"01"
     if len(line) > 40:
-        raise _Refused(f"a number of {len(line)} digits")
+        raise Refused(f"a number of {len(line)} digits")
     return int(line.rstrip(b"L"))
 
 
 def _place(line: bytes) -> int:
     if len(line) > 10:
-        raise _Damaged("a place in the memo that is none")
+        raise Damaged("a place in the memo that is none")
     return int(line)
 
 
 def _quoted(line: bytes) -> bytes:
     if len(line) < 2 or line[:1] not in (b"'", b'"') or line[-1:] != line[:1]:
-        raise _Damaged("a string without quotes")
+        raise Damaged("a string without quotes")
     return codecs.escape_decode(line[1:-1])[0]
 
 
 def _big(machine: _Machine, count: int) -> int:
     if count > 16:
-        raise _Refused(f"a number of {count} bytes")
+        raise Refused(f"a number of {count} bytes")
     return int.from_bytes(machine.take(count), "little", signed=True)
 
 
@@ -344,9 +242,9 @@ def _string(machine: _Machine, form: struct.Struct) -> str:
     return str(machine.take(machine.number(form)), "utf-8", "surrogatepass")
 
 
-def _global(machine: _Machine) -> _Global:
-    name, module = _text(machine.pop()), _text(machine.pop())
-    return _Global(f"{module}.{name}")
+def _global(machine: _Machine) -> Global:
+    name, module = name_text(machine.pop()), name_text(machine.pop())
+    return Global(f"{module}.{name}")
 
 
 _STEPS: dict[int, Callable[[_Machine], Any]] = {
@@ -403,8 +301,8 @@ _STEPS: dict[int, Callable[[_Machine], Any]] = {
     ord("g"): lambda m: m.push(m.memo[_place(m.line())]),
     ord("h"): lambda m: m.push(m.memo[m.number(_UINT8)]),
     ord("j"): lambda m: m.push(m.memo[m.number(_UINT32)]),
-    # names, calls, states: see _CALLS
-    ord("c"): lambda m: m.push(_Global(f"{_text(m.line())}.{_text(m.line())}")),
+    # names, calls, states: see CALLS
+    ord("c"): lambda m: m.push(Global(f"{name_text(m.line())}.{name_text(m.line())}")),
     0x93: lambda m: m.push(_global(m)),
     ord("i"): lambda m: m.instance(),
     ord("R"): lambda m: m.call(),
