@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -33,15 +34,32 @@ Scores = tuple[NDArray[Any], NDArray[Any] | None]
 Classifier = Callable[[Floats, NDArray[np.int64]], Scores]
 
 
+@dataclass(frozen=True)
+class Draws:
+    """Which tasks classifiers are compared on, see :func:`draw_tasks`.
+
+    Attributes:
+        draws: how many.
+        seed: fixes them.
+        spare: rows that are only ever of other classes.
+    """
+
+    draws: int = 100
+    seed: int = 0
+    spare: NDArray[np.int64] | None = None
+
+
 def compare(
-    x: Floats, labels: NDArray[np.int64], kind: TaskKind, head: Head | None, *, draws: int = 100, seed: int = 0,
-    spare: NDArray[np.int64] | None = None, jobs: int = -1, bar: Bar = no_bar,
+    x: Floats, labels: NDArray[np.int64], kind: TaskKind, head: Head | None, *, jobs: int = -1, bar: Bar = no_bar,
+    **drawn: Any,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Accuracy (%) on the unlabelled rows that are of a class, its 95 % interval over draws, AUROC, seconds a task.
 
-    ``spare`` rows are only ever of other classes, see :func:`draw_tasks`.
+    ``drawn`` is of :class:`Draws`: ``draws``, ``seed``, ``spare``.
     """
-    tasks = list(draw_tasks(labels, kind, draws, seed, spare))
+    wanted = Draws(**drawn)
+    draws = wanted.draws
+    tasks = list(draw_tasks(labels, kind, draws, wanted.seed, wanted.spare))
 
     def judge(classify: Classifier, count: int) -> tuple[NDArray[Any], ...]:
         """Accuracy, AUROC and seconds of the first so many tasks."""

@@ -14,7 +14,8 @@ others ever worse (docs/estimator.md).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -38,6 +39,52 @@ RATE = 3e-3
 Floats = NDArray[np.float32]
 
 
+@dataclass(frozen=True)
+class HeadSettings:
+    """How a head is learned and judged.
+
+    Attributes:
+        episodes: to learn references with; 0 tries none.
+        tasks: of each kind, to judge by.
+        seed: fixes everything.
+    """
+
+    episodes: int = 1000
+    tasks: int = 40
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.tasks < 1 or self.episodes < 0:
+            raise HandfulError(
+                f"a head is judged by one task or more, and learns from none or more, got {self.tasks}, {self.episodes}"
+            )
+
+
+@dataclass(frozen=True)
+class _Classes:
+    """Vectors (rows, features) of labelled classes."""
+
+    x: Floats
+    labels: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(np.unique(self.labels))
+
+    def facts(self) -> dict[str, int]:
+        return {"classes": len(self), "rows": len(self.x)}
+
+
+class _Tried(NamedTuple):
+    """A head that was tried, its accuracies by kind of task, and what it is in words."""
+
+    head: Head
+    found: dict[str, float]
+    what: str
+
+    def mean(self) -> float:
+        return float(np.mean(list(self.found.values())))
+
+
 def train_head(
     X: Any,  # noqa: N803 - as in scikit-learn
     y: Any,
@@ -45,10 +92,8 @@ def train_head(
     validation: tuple[Any, Any] | None = None,
     name: str = "head",
     references: Any = None,
-    episodes: int = 1000,
-    tasks: int = 40,
-    seed: int = 0,
     bar: Bar = no_bar,
+    **settings: Any,
 ) -> Head:
     """Learn a head for an embedder on labelled vectors of base classes.
 
@@ -58,59 +103,59 @@ def train_head(
         validation: X and y of other classes; by default a fifth of the classes is kept out for it.
         name: of the head.
         references: (most classes, features) that were learned together with the embedder, to be tried as they are.
-        episodes: to learn references with; 0 tries none.
-        tasks: of each kind, to judge by.
-        seed: fixes everything.
         bar: a progress bar.
+        settings: of :class:`HeadSettings`: ``episodes`` to learn from, ``tasks`` to judge by, ``seed``.
 
     Returns:
         The best of what was tried; its ``facts["tried"]`` has the accuracies of all.
     """
-    if tasks < 1 or episodes < 0:
-        raise HandfulError(
-            f"a head is judged by one task or more, and learns from none or more, got {tasks}, {episodes}"
-        )
-    x, labels = _checked(X, y)
-    if validation is None:
-        x, labels, other_x, other_labels = _kept_out(x, labels, seed)
-    else:
-        other_x, other_labels = _checked(*validation)
-    classes, other_classes = len(np.unique(labels)), len(np.unique(other_labels))
-    if other_classes < 2 or classes < 2:
-        raise HandfulError(
-            f"a head needs two classes to learn from and two to judge by, got {classes}, {other_classes}"
-        )
-    features = x.shape[1]
-    if other_x.shape[1] != features:
-        raise HandfulError(f"the vectors to learn from have {features} features, those to judge by {other_x.shape[1]}")
+    chosen = HeadSettings(**settings)
+    base, others = _base_and_validation(X, y, validation, chosen.seed)
     maps: dict[float | None, Floats | None] = {None: None}
-    maps.update({shrinkage: whitening(x, labels, shrinkage) for shrinkage in SHRINKAGES})
-    tick = bar("judging heads", (len(maps) + 2) * tasks * len(TASKS))
+    maps.update({shrinkage: whitening(base.x, base.labels, shrinkage) for shrinkage in SHRINKAGES})
+    tick = bar("judging heads", (len(maps) + 2) * chosen.tasks * len(TASKS))
 
-    def judge(head: Head) -> dict[str, float]:
-        return accuracies(head, other_x, other_labels, tasks, seed, tick)
+    def judged(head: Head, what: str) -> _Tried:
+        return _Tried(head, accuracies(head, others.x, others.labels, chosen.tasks, chosen.seed, tick), what)
 
-    tried: list[tuple[Head, dict[str, float], str]] = []
-    for shrinkage, mapping in maps.items():
-        head = Head(name, features, mapping)
-        what = "no map" if mapping is None else f"map, shrinkage {shrinkage:g}"
-        tried.append((head, judge(head), what))
-    mapped = max(tried, key=lambda entry: _mean(entry[1]))[0]
+    features = base.x.shape[1]
+    tried = [
+        judged(Head(name, features, mapping), "no map" if mapping is None else f"map, shrinkage {shrinkage:g}")
+        for shrinkage, mapping in maps.items()
+    ]
+    mapped = max(tried, key=_Tried.mean).head
     if references is not None:
         own = Head(name, features, None, np.asarray(references, dtype=np.float32))
-        tried.append((own, judge(own), "the embedder's own references"))
-    if episodes:
-        learned = learn_references(x, labels, mapped, episodes, seed, bar)
-        tried.append((learned, judge(learned), f"that map, {episodes} episodes of TAC"))
-    best = max(tried, key=lambda entry: _mean(entry[1]))
+        tried.append(judged(own, "the embedder's own references"))
+    if chosen.episodes:
+        learned = learn_references(base.x, base.labels, mapped, chosen.episodes, chosen.seed, bar)
+        tried.append(judged(learned, f"that map, {chosen.episodes} episodes of TAC"))
+    best = max(tried, key=_Tried.mean)
     facts = {
-        "base": {"classes": classes, "rows": len(x)},
-        "validation": {"classes": other_classes, "rows": len(other_x), "tasks of each kind": tasks},
-        "chosen": best[2],
-        "tried": {what: {task: round(value, 2) for task, value in found.items()} for _, found, what in tried},
-        "seed": seed,
+        "base": base.facts(),
+        "validation": {**others.facts(), "tasks of each kind": chosen.tasks},
+        "chosen": best.what,
+        "tried": {one.what: {task: round(value, 2) for task, value in one.found.items()} for one in tried},
+        "seed": chosen.seed,
     }
-    return Head(name, features, best[0].map, best[0].references, facts)
+    return Head(name, features, best.head.map, best.head.references, facts)
+
+
+def _base_and_validation(x: Any, y: Any, validation: tuple[Any, Any] | None, seed: int) -> tuple[_Classes, _Classes]:
+    """The classes to learn from and those to judge by."""
+    base = _Classes(*_checked(x, y))
+    if validation is None:
+        base, others = _kept_out(base, seed)
+    else:
+        others = _Classes(*_checked(*validation))
+    if len(others) < 2 or len(base) < 2:
+        raise HandfulError(
+            f"a head needs two classes to learn from and two to judge by, got {len(base)}, {len(others)}"
+        )
+    features, theirs = base.x.shape[1], others.x.shape[1]
+    if theirs != features:
+        raise HandfulError(f"the vectors to learn from have {features} features, those to judge by {theirs}")
+    return base, others
 
 
 def whitening(x: Floats, labels: NDArray[np.int64], shrinkage: float) -> Floats:
@@ -177,10 +222,6 @@ def accuracies(
     return found
 
 
-def _mean(found: dict[str, float]) -> float:
-    return float(np.mean(list(found.values())))
-
-
 def _checked(x: Any, y: Any) -> tuple[Floats, NDArray[np.int64]]:
     try:
         x = np.asarray(x) if getattr(x, "dtype", None) == np.float32 else np.asarray(x, dtype=np.float64)
@@ -203,7 +244,9 @@ def _checked(x: Any, y: Any) -> tuple[Floats, NDArray[np.int64]]:
     return x if x.dtype == np.float32 else unit(x, 0).astype(np.float32), labels
 
 
-def _kept_out(x: Floats, labels: NDArray[np.int64], seed: int) -> tuple[Any, ...]:
+def _kept_out(base: _Classes, seed: int) -> tuple[_Classes, _Classes]:
+    """Most of the classes, and the fifth that is kept out."""
+    x, labels = base.x, base.labels
     classes = np.random.default_rng([seed, 2]).permutation(np.unique(labels))
     out = np.isin(labels, classes[: max(2, round(0.2 * len(classes)))])
-    return x[~out], labels[~out], x[out], labels[out]
+    return _Classes(x[~out], labels[~out]), _Classes(x[out], labels[out])

@@ -104,27 +104,62 @@ def _known(run: Path) -> dict[str, Any]:
 
 def card(config: RunConfig, facts: dict[str, Any], classes: dict[str, int]) -> str:
     """The model card, in Markdown: data, recipe, accuracy, limits."""
-    name, spec = facts["name"], dataset_spec(config.dataset)
-    needs = " --data PATH" if spec.needs_path else ""
-    size = f"{config.image_size} x {config.image_size} pixels, {'grey' if config.channels == 1 else 'colour'}"
+    needs = " --data PATH" if dataset_spec(config.dataset).needs_path else ""
+    return "\n".join([
+        f"# {facts['name']}",
+        "",
+        f"{facts['title']} trained for {facts['episodes']:,} episodes of {config.train.shots} labelled image"
+        f"{'s' if config.train.shots > 1 else ''} per class on `{config.dataset}`. Weights as safetensors, settings as "
+        "JSON: loading them runs nothing.",
+        "",
+        "```console",
+        f"handful evaluate {facts['name']}{needs}",
+        "```",
+        "",
+        "## Data",
+        "",
+        *_table(("", ""), _data(config, facts, classes).items()),
+        "",
+        "## Recipe",
+        "",
+        *_table(("", ""), _recipe(config, facts).items()),
+        "",
+        "## Accuracy",
+        "",
+        *_accuracies(facts["measured"]),
+        "",
+        "## Limits",
+        "",
+        *(f"- {limit}" for limit in _limits(config, facts)),
+        "",
+    ])  # fmt: skip
+
+
+def _size(config: RunConfig) -> str:
+    return f"{config.image_size} x {config.image_size} pixels, {'grey' if config.channels == 1 else 'colour'}"
+
+
+def _data(config: RunConfig, facts: dict[str, Any], classes: dict[str, int]) -> dict[str, str]:
     counts = ", ".join(f"{count:,} classes in {split}" for split, count in classes.items())
-    data = {
+    return {
         "data set": f"`{config.dataset}`: {facts['about']}",
         "options": _listed(config.data_options) or "none",
-        "images": f"{size}, {config.channels} channel{'s' if config.channels > 1 else ''}",
+        "images": f"{_size(config)}, {config.channels} channel{'s' if config.channels > 1 else ''}",
         "seen": counts or "unknown",
         "labelled": f"{config.labelled_ratio:.0%} of each class",
         "fingerprint of the training images": f"`{config.fingerprint}`",
     }
+
+
+def _recipe(config: RunConfig, facts: dict[str, Any]) -> dict[str, str]:
     decay = f"x {config.decay:g} after {config.decay_at:.0%} of the episodes"
-    recipe = {
+    start = f"the embedder of another run, weights `{config.start_weights[:12]}`" if config.start_weights else None
+    return {
         "method": f"{facts['title']} (`{config.method}`)",
         "options": _listed(config.options) or "the defaults",
         "embedder": f"{config.backbone} ({_listed(config.backbone_options) or 'the defaults'})",
         "parameters": f"{facts['parameters']:,}",
-        "starts from": f"the embedder of another run, weights `{config.start_weights[:12]}`"
-        if config.start_weights
-        else "random weights",
+        "starts from": start or "random weights",
         "training images": "moved and mirrored at random" if config.augment else "as they are",
         "a training episode": config.train.describe(),
         "episodes": f"{config.episodes:,}, {config.episodes_per_step} a step; these weights are of episode "
@@ -133,9 +168,12 @@ def card(config: RunConfig, facts: dict[str, Any], classes: dict[str, int]) -> s
         "precision": config.precision,
         "seed": str(config.seed),
     }
-    limits = [
-        f"It knows images like those it was trained on (above), of {size}. Of images of other kinds nothing was "
-        "measured, and little should be expected: train on yours.",
+
+
+def _limits(config: RunConfig, facts: dict[str, Any]) -> list[str]:
+    return [
+        f"It knows images like those it was trained on (above), of {_size(config)}. Of images of other kinds nothing "
+        "was measured, and little should be expected: train on yours.",
         "The accuracy is that of tasks drawn from the test classes of this data set, with the number of classes, of "
         "labelled and of unlabelled images that the table names. With more classes, or fewer images, expect less.",
         "One training with one seed: the luck of a training run is not in the interval.",
@@ -143,34 +181,6 @@ def card(config: RunConfig, facts: dict[str, Any], classes: dict[str, int]) -> s
         f"The weights are licensed under {facts['licence']}. The training images are not part of them, and have terms "
         "of their own.",
     ]
-    return "\n".join([
-        f"# {name}",
-        "",
-        f"{facts['title']} trained for {facts['episodes']:,} episodes of {config.train.shots} labelled image"
-        f"{'s' if config.train.shots > 1 else ''} per class on `{config.dataset}`. Weights as safetensors, settings as "
-        "JSON: loading them runs nothing.",
-        "",
-        "```console",
-        f"handful evaluate {name}{needs}",
-        "```",
-        "",
-        "## Data",
-        "",
-        *_table(("", ""), data.items()),
-        "",
-        "## Recipe",
-        "",
-        *_table(("", ""), recipe.items()),
-        "",
-        "## Accuracy",
-        "",
-        *_accuracies(facts["measured"]),
-        "",
-        "## Limits",
-        "",
-        *(f"- {limit}" for limit in limits),
-        "",
-    ])  # fmt: skip
 
 
 def _accuracies(results: list[dict[str, Any]]) -> Iterator[str]:
