@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from command import handful
 from handful.checkpoint import load_checkpoint
 from handful.embedders.shipped import CARD, is_shipped, model_facts, model_folder, models
 from handful.errors import HandfulError
@@ -28,11 +27,6 @@ from handful.runs.training import train
 from handful.sampling import EpisodeSampler, EpisodeSpec, split_labelled
 
 SPEC = EpisodeSpec(ways=5, shots=1, queries=3, unlabelled=4)
-
-
-def handful(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "handful", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
@@ -102,7 +96,8 @@ def test_a_shipped_model_is_measured_and_not_written_to():
     assert snapshot(folder) == before
 
 
-def test_commands(tmp_path):
+def test_commands(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     listed = handful("models")
     assert listed.returncode == 0, listed.stderr
     assert "tac-glyphs" in listed.stdout
@@ -111,7 +106,7 @@ def test_commands(tmp_path):
     assert [row["name"] for row in rows] == models()
     assert all(Path(row["card"]).is_file() and row["measured"][0]["mean"] > 0 for row in rows)
     arguments = ("--splits", 1, "--episodes", 4, "--iterations", 1, "--device", "cpu", "--json")
-    measured = handful("evaluate", "tac-glyphs", *arguments, cwd=tmp_path)
+    measured = handful("evaluate", "tac-glyphs", *arguments)
     assert measured.returncode == 0, measured.stderr
     assert json.loads(measured.stdout)["run"] == "tac-glyphs"
     assert not any(tmp_path.iterdir())

@@ -4,23 +4,37 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from handful.datasets import load_dataset
+from handful.datasets.cache import cache_root
 from handful.embedders.conv4 import Conv4
 from handful.embedders.shipped import model_folder
 from handful.runs import results, vectors
 from handful.runs.episodes import Protocol, embed
+from handful.runs.folder import load_images
 from handful.runs.results import evaluate_run
 from handful.sampling import EpisodeSpec
 
 PROTOCOL = Protocol(EpisodeSpec(5, 1, 3, 4), 0.4, splits=2, episodes=6)
 
 
+@pytest.fixture(scope="session")
+def drawn() -> list[Path]:
+    """The embedded images in the cache that all tests share: drawing them again would take seconds."""
+    for split in ("val", "test"):
+        load_dataset("glyphs", split)
+    return list(cache_root().glob("glyphs-*"))
+
+
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch):
+def own_cache(drawn, tmp_path, monkeypatch):
+    for file in drawn:
+        (tmp_path / file.name).symlink_to(file)
     monkeypatch.setenv("HANDFUL_CACHE", str(tmp_path))
 
 
@@ -57,7 +71,14 @@ def test_a_second_evaluation_embeds_nothing_and_gives_the_same_numbers(monkeypat
         count += 1
         return embed(*arguments, **options)
 
+    def few(*arguments, **options):
+        """20 images of each of ten classes."""
+        whole = load_images(*arguments, **options)
+        rows = np.concatenate([np.flatnonzero(whole.labels == label)[:20] for label in range(10)])
+        return replace(whole, images=whole.images[rows], labels=whole.labels[rows], class_names=whole.class_names[:10])
+
     monkeypatch.setattr(results, "embed", counting)
+    monkeypatch.setattr(results, "load_images", few)
     run = model_folder("tac-glyphs")
     first, second = (evaluate_run(run, PROTOCOL, device="cpu") for _ in range(2))
     assert count == 2, "validation and test classes, once each"
