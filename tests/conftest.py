@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+# Before any library reads it: threads of OpenMP that wait do not spin. On a busy machine, where their partner has no
+# core, t-SNE of a hundred points took minutes instead of seconds. Subprocesses inherit the variables.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 import numpy as np
 import pytest
 
 from handful.datasets import ImageSet
 from traps import Traps
 
-# The embedded data takes half a minute to draw: once per checkout is enough. Subprocesses inherit the variable.
+# The embedded data takes half a minute to draw: once per checkout is enough.
 os.environ.setdefault("HANDFUL_CACHE", str(Path(__file__).parents[1] / ".cache"))
 
 
