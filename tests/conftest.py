@@ -11,12 +11,17 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, settings
 
 from handful.datasets import ImageSet
 from traps import Traps
 
 # The embedded data takes half a minute to draw: once per checkout is enough.
 os.environ.setdefault("HANDFUL_CACHE", str(Path(__file__).parents[1] / ".cache"))
+
+# No example fails for the time that it or its drawing takes.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 
 def make_images(split: str, classes: int = 12, images: int = 20, size: int = 28, seed: int = 0) -> ImageSet:

@@ -78,7 +78,7 @@ def relative_difference(case: tuple[Tensor, ...]) -> float:
     return float(((ours.double() - explicit_sqdist(points, targets, errors)).abs() / full).max())
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(cases())
 def test_projected_distances_equal_those_in_an_explicit_svd_null_space(case):
     assert relative_difference(case) <= TOLERANCE[case[0].dtype]
@@ -101,7 +101,7 @@ def test_a_thousand_cases_against_an_explicit_svd(dtype):
     assert max(worst.values()) <= TOLERANCE[dtype]
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(cases())
 def test_basis_is_orthonormal_and_contains_the_errors(case):
     centroids, references, _, _ = case
@@ -277,7 +277,7 @@ def test_batched_equals_one_by_one():
         torch.testing.assert_close(getattr(batched, name)[:, 1, 2], getattr(single, name))
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.integers(0, 10**6), st.booleans(), st.booleans())
 def test_permuting_classes_queries_or_unlabelled_points_permutes_the_answer(seed, distractor_aware, cosine):
     centroids, unlabelled, queries, references, extra = episode(seed=seed)

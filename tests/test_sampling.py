@@ -69,7 +69,7 @@ def test_sizes():
     assert sampler(SPECS["no unlabelled"]).batch(0, 2).unlabelled.shape == (2, 0)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.sampled_from(sorted(SPECS)), st.integers(0, 10**6), st.integers(1, 40), st.integers(0, 2**32))
 def test_an_episode_is_the_same_in_whatever_batch(name, start, count, seed):
     whole = sampler(SPECS[name], seed % 100).batch(start, count)

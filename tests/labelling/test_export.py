@@ -262,7 +262,7 @@ NAMES = st.sampled_from([
 CONTENTS = st.sampled_from([b"", b"mine", b"{}", b'{"format": 1, "files": {"notes.txt": []}, "stage": null}'])
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     around=st.dictionaries(NAMES, CONTENTS, max_size=5),
     again=st.dictionaries(NAMES, CONTENTS, max_size=2),
