@@ -22,7 +22,7 @@ def test_the_tutorial(tmp_path):
         draw(tmp_path / "photos" / f"{index:02d}.png", COLOURS[("red", "blue")[index % 2]], rng)
     write_labels(tmp_path / "labels.csv", [(f"{index:02d}.png", ("red", "blue")[index % 2]) for index in range(6)])
     blocks = re.findall(r"```python\n(.*?)```", TUTORIAL.read_text(encoding="utf-8"), flags=re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     script = tmp_path / "tutorial.py"
     script.write_text("\n".join(blocks), encoding="utf-8")
     result = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False)
