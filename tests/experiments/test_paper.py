@@ -7,10 +7,10 @@ from itertools import pairwise
 
 import pytest
 
+from handful.experiments.figures import FIGURES, TSNE_STEPS
 from handful.experiments.paper import (
     ABLATION,
     BUDGETS,
-    FIGURES,
     OVER_REFINEMENTS,
     PUBLISHED,
     PUBLISHED_WAYS,
@@ -22,8 +22,10 @@ from handful.experiments.paper import (
     UNDER_DISTRACTORS,
     recipe_for,
 )
-from handful.experiments.plan import check_what
+from handful.experiments.reproduce import check_what
 from handful.methods import build_method, methods
+from handful.reports import figures
+from handful.runs.episodes import MOST_ITERATIONS
 
 EVERY_SYSTEM = [*SYSTEMS.values(), *ABLATION.values(), *START.values()]
 
@@ -166,3 +168,8 @@ def test_the_share_of_distractors_goes_to_four_fifths():
 def test_all_is_every_table_and_figure_once():
     assert check_what(["all"]) == ("table1", "table3", *FIGURES)
     assert check_what(["tsne", "table2", "tsne"]) == ("tsne", "table2")
+
+
+def test_every_figure_has_its_drawing():
+    assert all(callable(getattr(figures, figure.drawing)) for figure in FIGURES.values())
+    assert max(TSNE_STEPS) <= MOST_ITERATIONS

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 from PIL import Image
 
 from command import start_handful
@@ -29,10 +30,12 @@ from handful.cli import main
 from handful.datasets import load_dataset
 from handful.errors import Interrupted
 from handful.experiments.cell import Outcome
-from handful.experiments.paper import TABLES, Budget, Recipe
-from handful.experiments.plan import Plan, Setting, plan_iterations, plan_tac
-from handful.experiments.reproduce import reproduce
+from handful.experiments.figures import FIGURES, FigureSpec
+from handful.experiments.paper import SYSTEMS, TABLES, Budget, Recipe
+from handful.experiments.plan import Plan, Setting
+from handful.experiments.reproduce import check_what, reproduce
 from handful.publish import publish
+from handful.reports import figures
 from handful.runs.episodes import embed
 from handful.runs.folder import load_run
 from handful.runs.results import format_accuracy, measured
@@ -311,9 +314,36 @@ def test_one_test_episode_has_no_interval(out, setting, tmp_path):
 def test_figures_at_the_fewest_shots_in_whatever_order_they_are_named(setting):
     for shots in ((1, 2), (2, 1)):
         plan = Plan(replace(setting, shots=shots))
-        sources = [plan_tac(plan), *plan_iterations(plan).values()]
+        sources = [FIGURES["tsne"].plan(plan), *FIGURES["iterations"].plan(plan).values()]
         assert all("-1-shot-" in source.cell for source in sources)
         assert all(source.measurement.protocol.spec.shots == 1 for source in sources)
+
+
+def test_a_figure_is_a_drawing_and_one_entry(out, setting, tmp_path, monkeypatch):
+    def draw(rows: list[dict[str, Any]]) -> Figure:
+        figure = Figure()
+        figure.subplots().bar([row["method"] for row in rows], [row["accuracy"] for row in rows])
+        return figure
+
+    added = FigureSpec(
+        title="TAC as a bar",
+        description="accuracy of TAC",
+        drawing="bars",
+        plan=lambda plan: {"TAC": plan.ask(SYSTEMS["tac"], 1, False)},
+        numbers=lambda job, planned, bar: (
+            [{"method": name, "accuracy": job.result(source).mean} for name, source in planned.items()],
+            ["One bar."],
+        ),
+    )
+    monkeypatch.setattr(figures, "bars", draw, raising=False)
+    monkeypatch.setitem(FIGURES, "bar", added)
+    assert "bar" in check_what(["all"])
+    shutil.copytree(out / "runs", tmp_path / "runs")
+    reproduce(check_what(["bar"]), setting, tmp_path, command="handful reproduce bar", jobs=2, device="cpu")
+    (tac,) = (row for row in read_content(out)["table3"] if row["system"] == "TAC")
+    assert read_csv(tmp_path / "bar.csv") == [{"method": "TAC", "accuracy": str(tac["accuracy"])}]
+    text = (tmp_path / "report.md").read_text()
+    assert "## TAC as a bar" in text and "![accuracy of TAC](bar.png)" in text and "One bar." in text
 
 
 # --- stopped and started again

@@ -13,6 +13,7 @@ import typer
 from rich.table import Column, Table
 
 from ..errors import HandfulError, JobFailed
+from ..experiments.figures import FIGURES
 from ..progress import messages, progress_bar
 from .grid import DISTRACTORS, Engine, Jobs, RayAddress, Threads
 from .options import (
@@ -36,9 +37,7 @@ from .options import (
 def reproduce(
     what: Annotated[
         list[str],
-        typer.Argument(
-            metavar="WHAT...", help="table1, table2, table3, tsne, iterations, entropy, distractors or all."
-        ),
+        typer.Argument(metavar="WHAT...", help=f"table1, table2, table3, {', '.join(FIGURES)} or all."),
     ],
     out: Annotated[Path, typer.Option("--out", help="Folder for the report and its runs.")],
     dataset: Dataset = "glyphs",
@@ -94,7 +93,8 @@ def reproduce(
     """
     from ..datasets import SPLITS, dataset_spec, load_dataset
     from ..experiments.paper import BUDGETS, recipe_for
-    from ..experiments.plan import Setting, check_what
+    from ..experiments.plan import Setting
+    from ..experiments.reproduce import check_what
     from ..experiments.reproduce import reproduce as run
     from ..methods import method_class
 

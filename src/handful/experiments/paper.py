@@ -128,7 +128,6 @@ TABLES = {
         "Where to cluster, and how often", tuple(ABLATION.values()), distractors=(False,), both_readings=False
     ),
 }
-FIGURES = ("tsne", "iterations", "entropy", "distractors")
 # Lines of the figure over refinements; the best of the variants of soft k-means is TAC's rival there.
 OVER_REFINEMENTS = systems_of("tac", "tac-cosine", *SOFT_KMEANS)
 # Lines of the figure over the share of distractors; PN and TapNet use labelled images only.

@@ -8,7 +8,6 @@ table in the same folder reuses what is there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,29 +15,13 @@ from typing import Any
 from ..datasets import ImageSet
 from ..errors import HandfulError
 from ..runs.config import RunConfig, TrainingData, build_config, training_spec
-from ..runs.episodes import MOST_ITERATIONS, Protocol
+from ..runs.episodes import Protocol
 from ..runs.folder import started_from
 from ..runs.options import TrainingOptions
 from ..runs.results import Result, measured
 from ..sampling import EpisodeSpec
 from .cell import Cell, Measurement
-from .paper import (
-    FIGURES,
-    OVER_REFINEMENTS,
-    SHARES,
-    START,
-    SYSTEMS,
-    TABLES,
-    UNDER_DISTRACTORS,
-    VARIANTS,
-    Budget,
-    Column,
-    Recipe,
-    System,
-    TableSpec,
-)
-
-WHATS = (*TABLES, *FIGURES, "all")
+from .paper import START, VARIANTS, Budget, Column, Recipe, System, TableSpec
 
 
 @dataclass(frozen=True)
@@ -214,44 +197,6 @@ def plan_table(plan: Plan, table: TableSpec) -> dict[System, dict[Column, Source
         system: {column: plan.ask(system, *column) for column in columns(setting, table)}
         for system in systems(setting, table)
     }
-
-
-def plan_iterations(plan: Plan) -> dict[System, Source]:
-    """TAC and the soft k-means variants, at the fewest shots, without distractors."""
-    named = (replace(system, iterations=MOST_ITERATIONS) for system in OVER_REFINEMENTS)
-    return {system: plan.ask(system, plan.setting.fewest, False) for system in named}
-
-
-def plan_distractors(plan: Plan) -> dict[int, dict[System, dict[float, Source]]]:
-    """Realistic episodes with a growing share of distractors, by shots; weights are those trained with distractors."""
-    setting = plan.setting
-    test = setting.recipe.test
-    total = 2 * test.ways * test.unlabelled
-    found: dict[int, dict[System, dict[float, Source]]] = {}
-    for shots in setting.shots:
-        for system in UNDER_DISTRACTORS:
-            found.setdefault(shots, {})[system] = {
-                share: plan.ask(
-                    system, shots, True, replace(test, shots=shots, realistic_total=total, realistic_share=share)
-                )
-                for share in SHARES
-            }
-    return found
-
-
-def plan_tac(plan: Plan) -> Source:
-    """The run of TAC that the pictures of its spaces and soft labels are made of."""
-    return plan.ask(SYSTEMS["tac"], plan.setting.fewest, False)
-
-
-def check_what(whats: Sequence[str]) -> tuple[str, ...]:
-    """The tables and figures that are wanted; ``all`` leaves out Table 2, which is Table 1 on another data set."""
-    for what in whats:
-        if what not in WHATS:
-            raise HandfulError(f"cannot reproduce '{what}': choose from {', '.join(WHATS)}")
-    if "all" in whats:
-        return tuple(what for what in WHATS if what not in ("all", "table2"))
-    return tuple(dict.fromkeys(whats))
 
 
 def _with_distractors(spec: EpisodeSpec, distractors: bool) -> EpisodeSpec:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -25,14 +25,27 @@ from ..publish import check_free, publish
 from ..reports.page import PAGE, TEXT, Report, provenance
 from .cell import Cell, Outcome, worked
 from .check import check_classes
-from .contents import COMPUTED, RUNS, SECTIONS, Job, section_of, settings_of
+from .contents import make_section
+from .figures import FIGURES
 from .grid import run_grid
+from .job import RUNS, Job, Section, section_of, settings_of
 from .paper import TABLES
-from .plan import Plan, Setting, plan_distractors, plan_iterations, plan_start, plan_table, plan_tac
-from .sections import Section, kept_sections, show
+from .plan import Plan, Setting, plan_start, plan_table
+from .sections import kept_sections, show
 
 NUMBERS = "report.json"
 DRAFT_SECONDS = 60.0  # between two reports of what is there so far, at least
+
+
+def check_what(whats: Sequence[str]) -> tuple[str, ...]:
+    """The tables and figures that are wanted; ``all`` leaves out Table 2, which is Table 1 on another data set."""
+    known = (*TABLES, *FIGURES, "all")
+    for what in whats:
+        if what not in known:
+            raise HandfulError(f"cannot reproduce '{what}': choose from {', '.join(known)}")
+    if "all" in whats:
+        return tuple(what for what in known if what not in ("all", "table2"))
+    return tuple(dict.fromkeys(whats))
 
 
 def reproduce(
@@ -77,12 +90,12 @@ def reproduce(
         _draft(job)
         raise
     with progress_bar() as bar:
-        return _write(job, {what: SECTIONS[what](job, what, bar) for what in whats})
+        return _write(job, {what: make_section(job, what, bar) for what in whats})
 
 
 def _planned(whats: Sequence[str], setting: Setting) -> tuple[list[Cell], dict[str, Any]]:
     plan = Plan(setting)
-    planned = {what: _PLANS[what](plan) if what in _PLANS else plan_table(plan, TABLES[what]) for what in whats}
+    planned = {what: FIGURES[what].plan(plan) if what in FIGURES else plan_table(plan, TABLES[what]) for what in whats}
     return plan.cells, planned
 
 
@@ -132,12 +145,11 @@ def _draft(job: Job) -> None:
         sections = {}
         for what in job.planned:
             before = job.kept.get(what)
-            if what in COMPUTED and before and before.settings == settings_of(job.setting):
+            late = what in FIGURES and FIGURES[what].late
+            if late and before and before.settings == settings_of(job.setting):
                 sections[what] = before
-            elif what in COMPUTED:
-                sections[what] = section_of(job, what, [], [])
             else:
-                sections[what] = SECTIONS[what](job, what, no_bar)
+                sections[what] = section_of(job, what, [], []) if late else make_section(job, what, no_bar)
         _write(job, sections)
     except (HandfulError, OSError) as error:
         messages.print(f"no report of what is there so far: {error}", highlight=False, soft_wrap=True)
@@ -206,11 +218,3 @@ def _facts(job: Job) -> dict[str, str]:
         "seed": str(setting.seed),
         "trainings": f"{len(runs)}, {hours:.1f} hours of one worker in all",
     }
-
-
-_PLANS: dict[str, Callable[[Plan], Any]] = {
-    "iterations": plan_iterations,
-    "entropy": plan_tac,
-    "tsne": plan_tac,
-    "distractors": plan_distractors,
-}

@@ -5,71 +5,16 @@ What a section needs is in ``report.json`` as well, so a later command in the sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
 from typing import Any
 
-from matplotlib.figure import Figure
-
 from ..errors import HandfulError
-from ..reports import figures
 from ..reports.figures import Row
 from ..reports.page import Entry, Report, csv_bytes, ranks
 from .cell import format_accuracy
-from .paper import FIGURES, TABLES
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A figure: the title above it, how it is drawn from rows, and what it shows in words."""
-
-    title: str
-    draw: Callable[[Sequence[Row]], Figure]
-    description: str
-
-
-PICTURES = {
-    "tsne": Picture("The space after each refinement", figures.tsne, "t-SNE of one episode"),
-    "iterations": Picture(
-        "Accuracy against refinements", figures.accuracy_by_iteration, "accuracy against refinements"
-    ),
-    "entropy": Picture(
-        "Clustering in M, and in the embedding space",
-        figures.entropy,
-        "accuracy and cross-entropy against refinements",
-    ),
-    "distractors": Picture(
-        "Accuracy under a growing share of distractors",
-        figures.accuracy_by_share,
-        "accuracy against the share of distractors",
-    ),
-}
-assert set(PICTURES) == set(FIGURES)
-
-
-@dataclass(frozen=True)
-class Section:
-    """One table or figure.
-
-    Attributes:
-        rows: its numbers.
-        notes: the paragraphs below it.
-        failed: cells that it lacks, and why they failed.
-        missing: cells that have not been run yet.
-        command: what was typed to make it.
-        settings: the data and settings that it was made with.
-    """
-
-    rows: list[Row]
-    notes: list[str]
-    failed: dict[str, str] = field(default_factory=dict)
-    missing: list[str] = field(default_factory=list)
-    command: str = ""
-    settings: dict[str, Any] = field(default_factory=dict)
-
-    def about(self) -> dict[str, Any]:
-        """All but the rows, for ``report.json``."""
-        return {name: value for name, value in asdict(self).items() if name != "rows"}
+from .figures import FIGURES
+from .job import Section
+from .paper import TABLES
 
 
 def kept_sections(content: dict[str, Any]) -> dict[str, Section]:
@@ -92,10 +37,10 @@ def show(report: Report, what: str, section: Section) -> None:
         _show_table(report, section.rows)
         report.attach(f"{what}.csv", csv_bytes(section.rows))
     else:
-        picture = PICTURES[what]
-        report.section(picture.title)
+        figure = FIGURES[what]
+        report.section(figure.title)
         if section.rows:
-            report.picture(picture.draw(section.rows), picture.description, what, section.rows)
+            report.picture(figure.draw(section.rows), figure.description, what, section.rows)
         elif section.missing:
             report.paragraph("Not drawn yet.")
     for note in section.notes:

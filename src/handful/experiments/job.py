@@ -1,0 +1,106 @@
+"""One reproduction: what it is made on, what has become of its cells, and the sections of its report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..datasets import ImageSet
+from ..reports.figures import Row
+from ..runs.results import Result
+from .cell import Cell, Outcome
+from .plan import Setting, Source
+
+RUNS = "runs"  # folder of the trainings
+
+
+@dataclass(frozen=True)
+class Section:
+    """One table or figure.
+
+    Attributes:
+        rows: its numbers.
+        notes: the paragraphs below it.
+        failed: cells that it lacks, and why they failed.
+        missing: cells that have not been run yet.
+        command: what was typed to make it.
+        settings: the data and settings that it was made with.
+    """
+
+    rows: list[Row]
+    notes: list[str]
+    failed: dict[str, str] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+    command: str = ""
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def about(self) -> dict[str, Any]:
+        """All but the rows, for ``report.json``."""
+        return {name: value for name, value in asdict(self).items() if name != "rows"}
+
+
+@dataclass(frozen=True)
+class Job:
+    """One call of :func:`reproduce`.
+
+    Attributes:
+        setting: what it is made on.
+        command: what a reader would type to get this.
+        out: folder of the report.
+        images: all splits of the data set.
+        cells: the trainings.
+        planned: the measurements of each table and figure.
+        kept: what was made in the folder before.
+        outcomes: what has become of the cells so far, by name.
+    """
+
+    setting: Setting
+    command: str
+    out: Path
+    images: Mapping[str, ImageSet]
+    cells: list[Cell]
+    planned: dict[str, Any]
+    kept: dict[str, Section]
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+
+    @property
+    def runs(self) -> Path:
+        return self.out / RUNS
+
+    def result(self, source: Source) -> Result | None:
+        """A measurement; None where its cell has failed or not ended."""
+        return source.result(self.runs) if source.cell in self.outcomes else None
+
+    def failed(self, cells: Sequence[str]) -> dict[str, str]:
+        ended = {name: self.outcomes[name] for name in cells if name in self.outcomes}
+        return {name: str(outcome.reason) for name, outcome in ended.items() if outcome.results is None}
+
+    def missing(self, cells: Sequence[str]) -> list[str]:
+        return [name for name in cells if name not in self.outcomes]
+
+
+def settings_of(setting: Setting) -> dict[str, Any]:
+    """What two tables must have in common to stand in one report; which lines and columns they have may differ."""
+    found = {
+        "dataset": setting.dataset, "fingerprint": setting.images.fingerprint(), "recipe": asdict(setting.recipe),
+        "labelled_ratio": setting.labelled_ratio, "budget": asdict(setting.budget), "training": setting.training,
+        "seed": setting.seed, "pretraining": setting.pretraining,
+    }  # fmt: skip
+    settings: dict[str, Any] = json.loads(json.dumps(found))  # as they are read again: lists for tuples
+    return settings
+
+
+def _sources(planned: Any) -> Iterator[Source]:
+    if isinstance(planned, Source):
+        yield planned
+    else:
+        for part in planned.values():
+            yield from _sources(part)
+
+
+def section_of(job: Job, what: str, rows: list[Row], notes: list[str]) -> Section:
+    cells = list(dict.fromkeys(source.cell for source in _sources(job.planned[what])))
+    return Section(rows, notes, job.failed(cells), job.missing(cells), job.command, settings_of(job.setting))
