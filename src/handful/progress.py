@@ -60,22 +60,22 @@ def training_bar(what: str, episodes: int) -> Iterator[ShowTraining]:
 
 
 @contextmanager
-def grid_bar(cells: int, at_once: int = 1) -> Iterator[Callable[[str, bool], None]]:
+def grid_bar(cells: int, at_once: int = 1, what: str = "cells") -> Iterator[Callable[[str, bool], None]]:
     """A bar over the cells of a grid with time left; ``end(line, skipped)`` prints a line and moves it.
 
     ``at_once`` cells are run at a time. A cell that was finished before is ``skipped``: it counts as done, but its time
-    says nothing of the others.
+    says nothing of the others. ``what`` is what the cells are called.
     """
     started, ended, run = time.monotonic(), 0, 0
     with _layout(time_left=False) as bars:
-        task = bars.add_task("cells", total=cells, note="", until=None)
+        task = bars.add_task(what, total=cells, note="", until=None)
 
         def end(line: str, skipped: bool) -> None:
             nonlocal ended, run
             ended, run = ended + 1, run + (not skipped)
             now = time.monotonic()
             seconds = seconds_left(now - started, run, cells - ended, at_once)
-            where = f"{ended} of {cells} cells" + (f", {_about(seconds)}" if seconds is not None else "")
+            where = f"{ended} of {cells} {what}" + (f", {_about(seconds)}" if seconds is not None else "")
             # In a log file, where there is no bar, each line says how far it is.
             messages.print(line if messages.is_terminal or skipped else f"{line} ({where})", soft_wrap=True)
             bars.update(task, completed=ended, until=None if seconds is None else now + seconds)

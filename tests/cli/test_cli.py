@@ -278,6 +278,13 @@ def test_demo(tmp_path):
     assert report.count("data:image/png;base64,") == 2
     assert "±" in report
     assert "http" not in report.replace("http-equiv", ""), "nothing is fetched from elsewhere"
+    weights = {path: path.stat().st_mtime_ns for path in (tmp_path / "demo").rglob("*.safetensors")}
+    shutil.rmtree(tmp_path / "demo" / "demo-runs" / "pn-1-shot-20-way")
+    again = good("demo", "--episodes", "2", "--out", tmp_path / "demo", "--device", "cpu")
+    assert again.split("Took")[0] == out.split("Took")[0], "resumed to the same table"
+    kept = {path: path.stat().st_mtime_ns for path in weights if "pn-1-shot" not in str(path)}
+    assert len(kept) > 2 and kept.items() <= weights.items(), "finished trainings are used again"
+    assert "is not from a reproduction" in bad("reproduce", "tsne", "--out", tmp_path / "demo")
 
 
 @pytest.mark.slow

@@ -1,14 +1,14 @@
-"""The tour is a selection of the paper's systems, trained as a reproduction trains them."""
+"""The demo is a selection of the paper's systems, trained as a reproduction trains them."""
 
 from __future__ import annotations
 
 import pytest
 
-from handful.experiments import demo
 from handful.experiments.paper import RECIPES
-from handful.experiments.plan import Setting
+from handful.experiments.plan import Plan
 from handful.experiments.presets import DEMO, FULL_DEMO
 from handful.methods import methods
+from handful.runs.episodes import MOST_ITERATIONS
 
 
 def test_trainings_and_what_is_evaluated_with_them():
@@ -20,17 +20,24 @@ def test_trainings_and_what_is_evaluated_with_them():
 
 
 @pytest.mark.parametrize("method", FULL_DEMO.trainings)
-def test_the_demo_trains_by_the_recipe_of_its_data(method, blobs, tmp_path, monkeypatch):
-    configs = []
-    monkeypatch.setattr(demo, "train", lambda config, *_, **__: configs.append(config))
+def test_the_demo_trains_by_the_recipe_of_its_data(method, blobs):
     recipe = RECIPES[DEMO.dataset]
-    setting = Setting(
-        DEMO.dataset, None, {}, blobs["train"], 0.4, recipe, DEMO.budget, shots=(1,), seed=3, pretraining=200
-    )  # fmt: skip
-    distractors = method in DEMO.with_distractors
-    demo._train(method, distractors, tmp_path, demo.Tested(setting, blobs, "cpu"))
-    (config,) = configs
+    plan = Plan(FULL_DEMO.setting(blobs["train"], seed=3))
+    FULL_DEMO.ask(plan)
+    (cell,) = (cell for cell in plan.cells if cell.config.method == method)
+    config, distractors = cell.config, method in DEMO.with_distractors
     assert (config.method, config.options) == (method, recipe.options.get(method, {}))
     assert (config.episodes, config.validate_every, config.learning_rate, config.seed) == (200, 200, 3e-3, 3)
-    assert config.validation == demo.SETTINGS["with distractors" if distractors else "without distractors"]
+    assert config.validation == plan.setting.spec(1, distractors)
     assert (config.train.distractor_ways, config.train.distractors) == ((20, 5) if distractors else (0, 0))
+
+
+def test_each_line_is_measured_with_and_without_distractors_and_over_refinements(blobs):
+    plan = Plan(DEMO.setting(blobs["train"], seed=0))
+    asked = DEMO.ask(plan)
+    assert len(plan.cells) == 4, "lines of the same weights share a training"
+    for system, columns in asked.items():
+        specs = [found.best.measurement.protocol.spec for found in columns.values()]
+        assert [(spec.distractor_ways, spec.distractors) for spec in specs] == [(0, 0), (5, 20)]
+        steps = {(found.best.measurement.iterations, found.curve.measurement.iterations) for found in columns.values()}
+        assert steps == {(None, None if system.method in ("pn", "tapnet") else MOST_ITERATIONS)}

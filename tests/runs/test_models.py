@@ -270,7 +270,8 @@ def test_the_demo_takes_a_trained_model(tmp_path, monkeypatch):
     before = snapshot(model_folder("tac-glyphs"))
     result = demo.run_demo(tmp_path / "demo", episodes=1, models=["tac-glyphs"], device="cpu")
     assert result["models"]["tac"]["name"] == "tac-glyphs"
-    assert {path.name for path in (tmp_path / "demo").iterdir() if path.is_dir()} == {"pn", "tapnet", "tacdap"}
+    runs = {path.name for path in (tmp_path / "demo" / "demo-runs").iterdir() if path.is_dir()}
+    assert runs == {"pn-1-shot-20-way", "tapnet-1-shot-20-way", "tacdap-1-shot-20-way-distractors"}
     report = (tmp_path / "demo" / "report.html").read_text(encoding="utf-8")
     assert "TAC; tac-glyphs, not trained here" in report
     assert "tac-glyphs was not trained here but before" in report

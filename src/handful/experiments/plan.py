@@ -140,6 +140,10 @@ class Source:
         """None if it has not been measured, because its training failed."""
         return measured(folder / self.cell).get(self.measurement.key())
 
+    def found(self, folder: Path) -> Result:
+        """The same where the cell is known to have ended well."""
+        return measured(folder / self.cell)[self.measurement.key()]
+
 
 class Plan:
     """All trainings and measurements that some tables and figures need, each once."""

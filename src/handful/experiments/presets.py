@@ -1,10 +1,36 @@
-"""Selections of the paper's systems that are run by name: the tour of ``handful demo``."""
+"""Selections of the paper's systems that are run by name: those of ``handful demo``."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from .paper import ABLATION, START, Budget, System, systems_of
+from ..datasets import ImageSet, dataset_spec
+from ..methods import method_class
+from ..runs.episodes import MOST_ITERATIONS
+from ..runs.results import Result
+from .paper import ABLATION, START, Budget, System, recipe_for, systems_of
+from .plan import Plan, Setting, Source
+
+COLUMNS = {"without distractors": False, "with distractors": True}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The measurements behind one accuracy.
+
+    Attributes:
+        best: with the refinements that are best on the validation classes.
+        curve: with as many as are tried, for the accuracy after each; the same if the method has no refinements.
+    """
+
+    best: Source
+    curve: Source
+
+    def result(self, find: Callable[[Source], Result]) -> Result:
+        """That of the best number of refinements, with the accuracies after each."""
+        curve = find(self.curve)
+        return replace(find(self.best), by_iteration=curve.by_iteration, intervals=curve.intervals)
 
 
 @dataclass(frozen=True)
@@ -33,11 +59,32 @@ class Preset:
             found.setdefault(system.training, []).append(system.method)
         return found
 
+    def setting(self, images: ImageSet, seed: int) -> Setting:
+        """The setting of a reproduction on these training images; models are validated once, at the end."""
+        spec, episodes = dataset_spec(self.dataset), self.budget.episodes
+        return Setting(
+            self.dataset, None, {}, images, spec.labelled_ratio, recipe_for(self.dataset), self.budget,
+            shots=(self.shots,), training={"validate_every": episodes}, seed=seed, pretraining=episodes,
+        )  # fmt: skip
+
+    def ask(self, plan: Plan) -> dict[System, dict[str, Asked]]:
+        """Plan each system in each column; a model is trained once, with or without distractors."""
+        asked: dict[System, dict[str, Asked]] = {}
+        for system in self.systems:
+            for column, distractors in COLUMNS.items():
+                trained_with = system.training in self.with_distractors
+                test = plan.setting.spec(self.shots, distractors)
+                best = curve = plan.ask(system, self.shots, trained_with, test)
+                if method_class(system.method).iterative:
+                    curve = plan.ask(replace(system, iterations=MOST_ITERATIONS), self.shots, trained_with, test)
+                asked.setdefault(system, {})[column] = Asked(best, curve)
+        return asked
+
 
 DEMO = Preset(
     dataset="glyphs",
     shots=1,
-    budget=Budget(episodes=200, splits=2, test_episodes=300),  # what fits into a tour, too little for a comparison
+    budget=Budget(episodes=200, splits=2, test_episodes=300),  # a minute on two cores, too little for a comparison
     systems=systems_of("pn", "pn-semi", "tapnet", "tapnet-semi", "tac", "tacdap"),
     with_distractors=("tacdap", "soft-kmeans-cluster", "masked-soft-kmeans"),
 )
