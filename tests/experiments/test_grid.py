@@ -21,9 +21,11 @@ from handful import HandfulError
 from handful.cli import app
 from handful.datasets import load_dataset
 from handful.errors import JobFailed
-from handful.experiments import grid
+from handful.experiments import work
 from handful.experiments.cell import Cell, Measurement, Outcome, finished, worked
 from handful.experiments.grid import RETRIES, run_grid
+from handful.experiments.work import Session
+from handful.experiments.workers import Workers
 from handful.runs.config import RunConfig
 from handful.runs.episodes import Protocol
 from handful.sampling import EpisodeSpec
@@ -67,7 +69,7 @@ def cells(photos) -> list[Cell]:
 def reference(cells, tmp_path_factory) -> Path:
     """The grid, undisturbed, two cells at a time."""
     folder = tmp_path_factory.mktemp("grids") / "reference"
-    run_grid(cells, folder, jobs=2, device="cpu")
+    run_grid(cells, folder, Workers(jobs=2, device="cpu"))
     return folder
 
 
@@ -107,14 +109,14 @@ def test_a_grid_finishes_every_cell(reference, cells):
 
 def test_finished_cells_are_skipped(reference, cells):
     before = {path: path.stat().st_mtime_ns for path in reference.rglob("*")}
-    outcomes = run_grid(cells, reference, device="cpu")
+    outcomes = run_grid(cells, reference, Workers(device="cpu"))
     assert all(outcome.skipped and outcome.results for outcome in outcomes)
     assert [outcome.name for outcome in outcomes] == [cell.name for cell in cells]
     assert {path: path.stat().st_mtime_ns for path in reference.rglob("*")} == before
 
 
 def test_one_at_a_time_gives_the_same_numbers(reference, cells, tmp_path):
-    run_grid(cells[3:6], tmp_path, jobs=1, device="cpu")
+    run_grid(cells[3:6], tmp_path, Workers(jobs=1, device="cpu"))
     assert numbers(tmp_path, cells[3:6]) == numbers(reference, cells[3:6])
 
 
@@ -122,7 +124,7 @@ def test_results_of_another_training_are_refused(reference, cells):
     before = numbers(reference, cells)
     changed = replace(cells[4], config=replace(cells[4].config, seed=7))
     with pytest.raises(HandfulError, match=r"holds another run, which differs in seed \(0 here, 7 there\)"):
-        run_grid([changed, *cells[:2]], reference, device="cpu")
+        run_grid([changed, *cells[:2]], reference, Workers(device="cpu"))
     assert numbers(reference, cells) == before
 
 
@@ -137,7 +139,7 @@ def test_another_measurement_of_a_finished_cell_is_added_without_training_again(
     old = json.loads((run / "cell.json").read_text())["measured"]
 
     more = replace(cell, measurements=(longer, asked, fixed))
-    (outcome,) = run_grid([more], tmp_path, device="cpu")
+    (outcome,) = run_grid([more], tmp_path, Workers(device="cpu"))
     assert not outcome.skipped
     assert [(result.n, result.iterations_chosen_on is None) for result in outcome.results] == [
         (22, False), (20, False), (20, True)
@@ -150,13 +152,13 @@ def test_another_measurement_of_a_finished_cell_is_added_without_training_again(
         outcome.results[0].to_json(), outcome.results[2].to_json()
     ]  # fmt: skip
     for wanted in (cell, more):
-        assert run_grid([wanted], tmp_path, device="cpu")[0].skipped
+        assert run_grid([wanted], tmp_path, Workers(device="cpu"))[0].skipped
 
 
 def test_data_may_move(reference, cells, photos, tmp_path):
     (tmp_path / "elsewhere").symlink_to(photos)
     moved = [replace(cell, config=replace(cell.config, data=str(tmp_path / "elsewhere"))) for cell in cells]
-    assert all(outcome.skipped for outcome in run_grid(moved, reference, device="cpu"))
+    assert all(outcome.skipped for outcome in run_grid(moved, reference, Workers(device="cpu")))
 
 
 def test_other_data_are_noticed(cells, tmp_path):
@@ -173,7 +175,7 @@ def test_a_failing_cell_is_reported_and_the_rest_go_on(reference, cells, tmp_pat
     broken = replace(cells[1], name="broken", measurements=(wrong,))
     wanted = [diverges, cells[0], broken, cells[4]]
     ends: list[Outcome] = []
-    outcomes = {o.name: o for o in run_grid(wanted, tmp_path, jobs=2, device="cpu", report=ends.append)}
+    outcomes = {o.name: o for o in run_grid(wanted, tmp_path, Workers(jobs=2, device="cpu"), report=ends.append)}
     assert sorted(end.name for end in ends) == sorted(cell.name for cell in wanted)
     assert outcomes["diverges"].results is None
     assert "training diverged" in outcomes["diverges"].reason
@@ -184,7 +186,7 @@ def test_a_failing_cell_is_reported_and_the_rest_go_on(reference, cells, tmp_pat
     assert numbers(tmp_path, good) == numbers(reference, good)
 
     mended = replace(broken, measurements=cells[1].measurements)
-    again = {outcome.name: outcome for outcome in run_grid([cells[0], mended], tmp_path, jobs=2, device="cpu")}
+    again = {outcome.name: outcome for outcome in run_grid([cells[0], mended], tmp_path, Workers(jobs=2, device="cpu"))}
     assert again[cells[0].name].skipped
     assert again["broken"].results and not again["broken"].skipped
 
@@ -195,7 +197,7 @@ def test_one_training_can_be_measured_in_several_ways(cells, tmp_path):
     protocol = base.measurements[0].protocol
     protocols = (protocol, replace(protocol, spec=replace(protocol.spec, shots=2)))
     measurements = [Measurement(test, method) for method in ("tapnet", "tapnet-semi") for test in protocols]
-    (outcome,) = run_grid([Cell("tapnet", config, tuple(measurements))], tmp_path, device="cpu")
+    (outcome,) = run_grid([Cell("tapnet", config, tuple(measurements))], tmp_path, Workers(device="cpu"))
     found = [(result.method, result.protocol["spec"]["shots"]) for result in outcome.results]
     assert found == [("tapnet", 1), ("tapnet", 2), ("tapnet-semi", 1), ("tapnet-semi", 2)]
 
@@ -212,7 +214,7 @@ def test_one_training_can_be_measured_in_several_ways(cells, tmp_path):
 )
 def test_bad_grids(cells, tmp_path, name, options, sentence):
     with pytest.raises(HandfulError, match=sentence):
-        run_grid([cells[0], replace(cells[1], name=name)], tmp_path / "grid", **options)
+        run_grid([cells[0], replace(cells[1], name=name)], tmp_path / "grid", Workers(**options))
     assert not (tmp_path / "grid").exists()
 
 
@@ -241,7 +243,7 @@ def test_results_that_nobody_can_have_measured_are_refused(one, change):
     content["measured"][0]["result"] |= change
     path.write_text(json.dumps(content))
     with pytest.raises(HandfulError, match="remove it to evaluate the run again") as error:
-        run_grid([cell], folder, device="cpu")
+        run_grid([cell], folder, Workers(device="cpu"))
     assert str(path) in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -271,7 +273,7 @@ def test_a_removed_cell_is_done_again(reference, one, cells):
     for gone in ("", "cell.json"):
         path = folder / cell.name / gone
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-        (outcome,) = run_grid([cell], folder, device="cpu")
+        (outcome,) = run_grid([cell], folder, Workers(device="cpu"))
         assert outcome.results and not outcome.skipped
         assert numbers(folder, [cell]) == numbers(reference, [cell])
 
@@ -288,14 +290,14 @@ def test_a_cell_of_which_something_was_removed(one, gone, sentence):
     cell, folder = one
     for name in gone:
         (folder / cell.name / name).unlink()
-    (outcome,) = run_grid([cell], folder, device="cpu")
+    (outcome,) = run_grid([cell], folder, Workers(device="cpu"))
     assert outcome.traceback is None
     assert outcome.results if sentence is None else sentence in outcome.reason
 
 
 def test_a_file_where_a_cell_should_be(cells, tmp_path):
     (tmp_path / cells[0].name).write_text("mine")
-    (outcome,) = run_grid(cells[:1], tmp_path, device="cpu")
+    (outcome,) = run_grid(cells[:1], tmp_path, Workers(device="cpu"))
     assert "exists and is not a run folder" in outcome.reason
     assert outcome.traceback is None
     assert (tmp_path / cells[0].name).read_text() == "mine"
@@ -306,7 +308,7 @@ def test_a_link_where_a_cell_should_be(cells, tmp_path):
     (tmp_path / "grid").mkdir()
     (tmp_path / "grid" / cells[0].name).symlink_to(tmp_path / "elsewhere", target_is_directory=True)
     with pytest.raises(HandfulError, match="is a link, and files would be written to where it leads"):
-        run_grid(cells[:1], tmp_path / "grid", device="cpu")
+        run_grid(cells[:1], tmp_path / "grid", Workers(device="cpu"))
     assert not any((tmp_path / "elsewhere").iterdir())
 
 
@@ -315,7 +317,7 @@ def test_a_cell_that_is_removed_while_it_runs_is_one_sentence_or_done(cells, tmp
     cell = replace(cells[0], config=replace(cells[0].config, episodes=4, validate_every=2))
     run, session = tmp_path / cell.name, tmp_path / ".running-test"
     session.mkdir()
-    train, evaluate_run = grid.train, grid.evaluate_run
+    train, evaluate_run = work.train, work.evaluate_run
 
     def training(*arguments, observe, **options):
         def remove(progress, _):
@@ -332,9 +334,9 @@ def test_a_cell_that_is_removed_while_it_runs_is_one_sentence_or_done(cells, tmp
             shutil.rmtree(run)
         return found
 
-    monkeypatch.setattr(grid, "train", training)
-    monkeypatch.setattr(grid, "evaluate_run", measuring)
-    outcome = grid._end_of(cell, tmp_path, session, 1, "cpu")
+    monkeypatch.setattr(work, "train", training)
+    monkeypatch.setattr(work, "evaluate_run", measuring)
+    outcome = work.end_of(cell, Session(tmp_path, session, device="cpu"))
     assert outcome.traceback is None, outcome.traceback
     assert outcome.results or "\n" not in outcome.reason
 
@@ -343,9 +345,9 @@ def test_the_result_of_a_cell_does_not_hang_on_its_file(one, tmp_path, monkeypat
     """What was measured is known, whatever becomes of the file that it was written to."""
     cell, folder = one
     (folder / cell.name / "cell.json").unlink()
-    monkeypatch.setattr(grid, "write_measured", lambda *_: None)
+    monkeypatch.setattr(work, "write_measured", lambda *_: None)
     (folder / ".running-test").mkdir()
-    outcome = grid._end_of(cell, folder, folder / ".running-test", 1, "cpu")
+    outcome = work.end_of(cell, Session(folder, folder / ".running-test", device="cpu"))
     assert outcome.results and outcome.traceback is None
 
 
@@ -356,9 +358,9 @@ def test_a_full_disk_is_one_sentence(one, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device", "cell.json")
 
-    monkeypatch.setattr(grid, "write_measured", full)
+    monkeypatch.setattr(work, "write_measured", full)
     (folder / ".running-test").mkdir()
-    outcome = grid._end_of(cell, folder, folder / ".running-test", 1, "cpu")
+    outcome = work.end_of(cell, Session(folder, folder / ".running-test", device="cpu"))
     assert outcome.reason == "No space left on device: cell.json"
     assert outcome.traceback is None
 
@@ -371,7 +373,7 @@ def test_what_a_killed_grid_left_is_no_obstacle(one, cells):
     for name in ("stop", f"{cell.name}.taken", f"{cell.name}.ended"):
         (left / name).touch()
     (folder / cell.name / "cell.json").unlink()
-    (outcome,) = run_grid([cell], folder, device="cpu")
+    (outcome,) = run_grid([cell], folder, Workers(device="cpu"))
     assert outcome.results
     assert {path.name for path in folder.glob(".running-*")} == {left.name}
     assert len(list(left.iterdir())) == 3
@@ -380,14 +382,14 @@ def test_what_a_killed_grid_left_is_no_obstacle(one, cells):
 def test_without_ray_the_message_says_how_to_get_it(cells, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(HandfulError, match=r"pip install handful\[ray\]"):
-        run_grid(cells, tmp_path, engine="ray")
+        run_grid(cells, tmp_path, Workers(engine="ray"))
 
 
 @posix
 @pytest.mark.slow
 def test_a_killed_worker_loses_nothing(reference, cells, tmp_path, trapped):
     trapped.send(signal.SIGKILL, f"{tmp_path}/{cells[2].name}/checkpoint/last.json", at=2)
-    outcomes = run_grid(cells, tmp_path, jobs=2, device="cpu")
+    outcomes = run_grid(cells, tmp_path, Workers(jobs=2, device="cpu"))
     assert trapped.sprung() == 1
     assert all(outcome.results and not outcome.skipped for outcome in outcomes)
     assert numbers(tmp_path, cells) == numbers(reference, cells)
@@ -400,7 +402,7 @@ def test_a_cell_that_always_kills_its_worker_is_given_up_and_the_rest_go_on(refe
     poison = cells[1]
     others = [cells[0], cells[4]]
     trapped.send(signal.SIGKILL, f"{tmp_path}/{poison.name}/config.json", times=99)
-    outcomes = {o.name: o for o in run_grid([poison, *others], tmp_path, jobs=2, device="cpu")}
+    outcomes = {o.name: o for o in run_grid([poison, *others], tmp_path, Workers(jobs=2, device="cpu"))}
     assert trapped.sprung() == 1 + RETRIES
     assert "its worker was killed" in outcomes[poison.name].reason
     assert numbers(tmp_path, others) == numbers(reference, others)
@@ -411,7 +413,7 @@ def test_a_cell_that_always_kills_its_worker_is_given_up_and_the_rest_go_on(refe
 def test_ray_gives_the_same_numbers_though_a_worker_is_killed(reference, cells, tmp_path, trapped):
     ray = pytest.importorskip("ray")
     trapped.send(signal.SIGKILL, f"{tmp_path}/{cells[2].name}/checkpoint/last.json", at=2)
-    outcomes = run_grid(cells, tmp_path, engine="ray", jobs=2, device="cpu")
+    outcomes = run_grid(cells, tmp_path, Workers(engine="ray", jobs=2, device="cpu"))
     assert trapped.sprung() == 1
     assert all(outcome.results and not outcome.skipped for outcome in outcomes)
     assert numbers(tmp_path, cells) == numbers(reference, cells)

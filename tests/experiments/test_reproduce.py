@@ -34,6 +34,7 @@ from handful.experiments.figures import FIGURES, FigureSpec
 from handful.experiments.paper import SYSTEMS, TABLES, Budget, Recipe
 from handful.experiments.plan import Plan, Setting
 from handful.experiments.reproduce import check_what, reproduce
+from handful.experiments.workers import Workers
 from handful.publish import publish
 from handful.reports import figures
 from handful.runs.episodes import embed
@@ -66,7 +67,9 @@ def setting(photos) -> Setting:
 def out(setting, tmp_path_factory) -> Path:
     """Everything at once, undisturbed."""
     folder = tmp_path_factory.mktemp("report")
-    content = reproduce(EVERYTHING, setting, folder, command="handful reproduce all", jobs=2, device="cpu")
+    content = reproduce(
+        EVERYTHING, setting, folder, command="handful reproduce all", workers=Workers(jobs=2, device="cpu")
+    )
     assert not content["failed"]
     return folder
 
@@ -126,7 +129,7 @@ def test_a_folder_with_other_things_in_it_is_left_alone(setting, tmp_path):
     for name in ("report.html", "table1.csv"):
         (tmp_path / name).write_text("mine")
     with pytest.raises(HandfulError, match="exists and is not from a reproduction: choose another --out"):
-        reproduce(("table1",), setting, tmp_path, command="handful reproduce table1", device="cpu")
+        reproduce(("table1",), setting, tmp_path, command="handful reproduce table1", workers=Workers(device="cpu"))
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"report.html": "mine", "table1.csv": "mine"}
 
 
@@ -305,7 +308,7 @@ def test_one_test_episode_has_no_interval(out, setting, tmp_path):
     shutil.copytree(out / "runs" / "tac-1-shot-6-way", tmp_path / "runs" / "tac-1-shot-6-way")
     once = replace(setting, budget=replace(setting.budget, splits=1, test_episodes=1), methods=("tac",))
     once = replace(once, distractors=(False,))
-    reproduce(["table1", "entropy"], once, tmp_path, command="handful", jobs=2, device="cpu")
+    reproduce(["table1", "entropy"], once, tmp_path, command="handful", workers=Workers(jobs=2, device="cpu"))
     content = read_content(tmp_path)  # which must be JSON, and that has no word for what is not a number
     assert [row["interval"] for row in content["table1"]] == [None, None]
     assert {(row["accuracy_interval"], row["cross_entropy_interval"]) for row in content["entropy"]} == {(None, None)}
@@ -339,7 +342,9 @@ def test_a_figure_is_a_drawing_and_one_entry(out, setting, tmp_path, monkeypatch
     monkeypatch.setitem(FIGURES, "bar", added)
     assert "bar" in check_what(["all"])
     shutil.copytree(out / "runs", tmp_path / "runs")
-    reproduce(check_what(["bar"]), setting, tmp_path, command="handful reproduce bar", jobs=2, device="cpu")
+    reproduce(
+        check_what(["bar"]), setting, tmp_path, command="handful reproduce bar", workers=Workers(jobs=2, device="cpu")
+    )
     (tac,) = (row for row in read_content(out)["table3"] if row["system"] == "TAC")
     assert read_csv(tmp_path / "bar.csv") == [{"method": "TAC", "accuracy": str(tac["accuracy"])}]
     text = (tmp_path / "report.md").read_text()
@@ -360,7 +365,9 @@ def test_what_is_missing_is_made_again_and_nothing_else(out, setting, tmp_path):
     partly.write_text(json.dumps({**content, "measured": content["measured"][:2]}))
     before = {path: path.stat().st_mtime_ns for path in runs.glob("*/checkpoint/*")}
 
-    again = reproduce(EVERYTHING, setting, tmp_path, command="handful reproduce all", jobs=2, device="cpu")
+    again = reproduce(
+        EVERYTHING, setting, tmp_path, command="handful reproduce all", workers=Workers(jobs=2, device="cpu")
+    )
     assert not again["failed"]
     assert read_content(tmp_path) == read_content(out)
     assert markdown_tables(tmp_path) == markdown_tables(out)
@@ -373,7 +380,7 @@ def test_what_is_missing_is_made_again_and_nothing_else(out, setting, tmp_path):
 def test_another_table_in_the_same_folder_uses_the_runs_there_are(out, setting, tmp_path):
     shutil.copytree(out / "runs", tmp_path / "runs")
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("*")}
-    reproduce(["table3"], setting, tmp_path, command="handful reproduce table3", jobs=2, device="cpu")
+    reproduce(["table3"], setting, tmp_path, command="handful reproduce table3", workers=Workers(jobs=2, device="cpu"))
     assert read_content(tmp_path)["table3"] == read_content(out)["table3"]
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("*")} == before
 
@@ -381,9 +388,9 @@ def test_another_table_in_the_same_folder_uses_the_runs_there_are(out, setting, 
 def test_a_report_holds_what_was_made_in_the_folder_before(out, setting, tmp_path):
     shutil.copytree(out / "runs", tmp_path / "runs")
     settings = replace(setting, methods=("tac",))
-    reproduce(["table1", "tsne"], settings, tmp_path, command="first command", jobs=2, device="cpu")
+    reproduce(["table1", "tsne"], settings, tmp_path, command="first command", workers=Workers(jobs=2, device="cpu"))
     first, table = read_content(tmp_path), markdown_tables(tmp_path)[0]
-    content = reproduce(["table3"], settings, tmp_path, command="second command", jobs=2, device="cpu")
+    content = reproduce(["table3"], settings, tmp_path, command="second command", workers=Workers(jobs=2, device="cpu"))
     assert content["table1"] == first["table1"] and content["tsne"] == first["tsne"]
     text = (tmp_path / "report.md").read_text()
     assert text.startswith("# table3, table1, tsne on folder")
@@ -393,11 +400,11 @@ def test_a_report_holds_what_was_made_in_the_folder_before(out, setting, tmp_pat
     assert not [path for path in (tmp_path / "runs").iterdir() if not (out / "runs" / path.name).exists()]
 
     longer = replace(settings, budget=replace(setting.budget, test_episodes=5))
-    content = reproduce(["table3"], longer, tmp_path, command="third command", jobs=2, device="cpu")
+    content = reproduce(["table3"], longer, tmp_path, command="third command", workers=Workers(jobs=2, device="cpu"))
     text = (tmp_path / "report.md").read_text()
     assert "table1" not in content and len(markdown_tables(tmp_path)) == 1, "measured otherwise: not mixed"
     assert "table1 (table1.csv), by first command; tsne (tsne.csv), by first command" in text
-    content = reproduce(["table3"], settings, tmp_path, command="fourth command", jobs=2, device="cpu")
+    content = reproduce(["table3"], settings, tmp_path, command="fourth command", workers=Workers(jobs=2, device="cpu"))
     assert content["table1"] == first["table1"], "nothing was forgotten"
     assert not content["others"]
 
@@ -406,7 +413,9 @@ def test_a_report_of_an_older_version_is_named(out, setting, tmp_path):
     shutil.copytree(out / "runs", tmp_path / "runs")
     old = {"dataset": "folder", "caption": "as it was", "failed": {}, "table1": read_content(out)["table1"]}
     publish(tmp_path, {"report.json": json.dumps(old).encode()})
-    reproduce(["table3"], replace(setting, methods=("tac",)), tmp_path, command="", jobs=2, device="cpu")
+    reproduce(
+        ["table3"], replace(setting, methods=("tac",)), tmp_path, command="", workers=Workers(jobs=2, device="cpu")
+    )
     assert (
         "Not shown, as it cannot be compared with the above: table1 (table1.csv)"
         in (tmp_path / "report.md").read_text()
@@ -418,7 +427,7 @@ def test_a_report_of_what_is_there_so_far(out, setting, tmp_path, monkeypatch):
     cells = ["tac-1-shot-6-way", "tac-cosine-1-shot-6-way", "tac-1-shot-6-way-distractors"]
     drafts = []
 
-    def run_two(planned, runs, *, report, **_):
+    def run_two(planned, runs, workers, *, report, **_):
         for name in cells[:2]:
             shutil.copytree(out / "runs" / name, runs / name)
             report(Outcome(name, list(measured(runs / name).values())))
@@ -430,7 +439,7 @@ def test_a_report_of_what_is_there_so_far(out, setting, tmp_path, monkeypatch):
     monkeypatch.setattr("handful.experiments.reproduce.DRAFT_SECONDS", 0.0)
     wanted = replace(setting, methods=("tac",))
     with pytest.raises(Interrupted):
-        reproduce(["table1", "tsne"], wanted, tmp_path / "out", command="the command", device="cpu")
+        reproduce(["table1", "tsne"], wanted, tmp_path / "out", command="the command", workers=Workers(device="cpu"))
     last = "tac-cosine-1-shot-6-way-distractors"
     assert [set(names) for names in drafts] == [{*cells[1:], last}, {cells[2], last}]
     content, text = read_content(tmp_path / "out"), (tmp_path / "out" / "report.md").read_text()
@@ -444,7 +453,9 @@ def test_a_report_of_what_is_there_so_far(out, setting, tmp_path, monkeypatch):
     assert "| TAC, cosines in M |" in text and "| missing |" in text and "no such luck" in text
 
     monkeypatch.undo()
-    content = reproduce(["table1", "tsne"], wanted, tmp_path / "out", command="the command", jobs=2, device="cpu")
+    content = reproduce(
+        ["table1", "tsne"], wanted, tmp_path / "out", command="the command", workers=Workers(jobs=2, device="cpu")
+    )
     assert content["missing"] == [] and content["tsne"]
     assert "are missing" not in (tmp_path / "out" / "report.md").read_text()
 
@@ -456,7 +467,7 @@ def test_a_stopped_start_names_all_cells(setting, tmp_path, monkeypatch):
     monkeypatch.setattr("handful.experiments.reproduce.run_grid", stop)
     wanted = replace(setting, methods=("tac",), pretraining=3, distractors=(False,))
     with pytest.raises(Interrupted):
-        reproduce(["table1"], wanted, tmp_path / "out", command="", device="cpu")
+        reproduce(["table1"], wanted, tmp_path / "out", command="", workers=Workers(device="cpu"))
     assert "2 of 2 cells are missing" in (tmp_path / "out" / "report.md").read_text()
 
 
@@ -483,7 +494,7 @@ def test_each_split_is_loaded_once(photos, tmp_path, handful, monkeypatch):
 
 def test_all_models_can_start_from_one_classifier(setting, tmp_path):
     started = replace(setting, pretraining=3, shots=(1, 2), methods=("classifier", "classifier-semi", "pn", "tac"))
-    content = reproduce(("table1",), started, tmp_path, command="", jobs=2, device="cpu")
+    content = reproduce(("table1",), started, tmp_path, command="", workers=Workers(jobs=2, device="cpu"))
     assert not content["failed"]
     assert "3 steps of two labelled images of each, moved and mirrored" in content["caption"]
     assert [row["system"] for row in content["table1"]][::4][:2] == ["Classifier", "Classifier + Semi-Sup. Inference"]
@@ -499,14 +510,14 @@ def test_all_models_can_start_from_one_classifier(setting, tmp_path):
     page = (tmp_path / "report.md").read_text()
     assert "The lines called Classifier are of the common start alone." in page
     more = replace(started, shots=(2,), methods=("tac",))
-    fewer = reproduce(("table1",), more, tmp_path, command="", jobs=2, device="cpu")
+    fewer = reproduce(("table1",), more, tmp_path, command="", workers=Workers(jobs=2, device="cpu"))
     assert not fewer["failed"], "the same start, although another number of shots is asked for"
     assert "lines called Classifier" not in (tmp_path / "report.md").read_text()
 
-    content = reproduce(("table1",), started, tmp_path, command="", jobs=2, device="cpu")
+    content = reproduce(("table1",), started, tmp_path, command="", workers=Workers(jobs=2, device="cpu"))
     first = (tmp_path / "table1.csv").read_bytes()
     shutil.rmtree(tmp_path / "runs" / "pn-1-shot-6-way")
-    again = reproduce(("table1",), started, tmp_path, command="", jobs=2, device="cpu")
+    again = reproduce(("table1",), started, tmp_path, command="", workers=Workers(jobs=2, device="cpu"))
     assert not again["failed"]
     assert (tmp_path / "table1.csv").read_bytes() == first
 
@@ -514,7 +525,7 @@ def test_all_models_can_start_from_one_classifier(setting, tmp_path):
 def test_what_cannot_be_planned_is_said_before_the_start_is_trained(setting, tmp_path):
     wrong = replace(setting, pretraining=3, methods=("pn",))
     with pytest.raises(HandfulError, match="the table has no line of pn"):
-        reproduce(("table3",), wrong, tmp_path, command="", jobs=2, device="cpu")
+        reproduce(("table3",), wrong, tmp_path, command="", workers=Workers(jobs=2, device="cpu"))
     assert not list(tmp_path.iterdir())
 
 
@@ -522,7 +533,9 @@ def test_a_cell_that_fails_is_named_and_the_rest_stands(setting, tmp_path):
     recipe = replace(setting.recipe, learning_rate=1e30)
     options = {"episodes": 40, "splits": 1, "test_episodes": 2}
     wild = replace(setting, recipe=recipe, methods=("tac",), distractors=(False,), budget=Budget(**options))
-    content = reproduce(["table1", "iterations", "entropy", "tsne"], wild, tmp_path, command="handful", jobs=2)
+    content = reproduce(
+        ["table1", "iterations", "entropy", "tsne"], wild, tmp_path, command="handful", workers=Workers(jobs=2)
+    )
     assert "training diverged" in content["failed"]["tac-1-shot-6-way"]
     assert [row["accuracy"] for row in content["table1"]] == [None, None]
     text = (tmp_path / "report.md").read_text()

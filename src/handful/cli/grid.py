@@ -112,11 +112,13 @@ def grid(
     from ..datasets import SPLITS, dataset_spec, load_dataset
     from ..experiments.cell import Cell, Measurement
     from ..experiments.grid import run_grid
+    from ..experiments.workers import Workers
     from ..methods import method_options
     from ..runs.config import TrainingData, build_config, training_spec
     from ..runs.episodes import Protocol
 
     check_device(device)
+    workers = Workers(engine, jobs, threads, device, ray_address)
     check_free(out, GRID_FILES)
     if distractors not in DISTRACTORS:
         raise HandfulError(f"--distractors takes {', '.join(DISTRACTORS)}, got '{distractors}'")
@@ -152,10 +154,7 @@ def grid(
         cells.append(Cell(name, config, (Measurement(protocol, method),)))
 
     with grid_bar(len(cells)) as end:
-        outcomes = run_grid(
-            cells, out, engine=engine, jobs=jobs, threads=threads, device=device, ray_address=ray_address,
-            report=lambda outcome: end(outcome.line(), outcome.skipped),
-        )  # fmt: skip
+        outcomes = run_grid(cells, out, workers, report=lambda outcome: end(outcome.line(), outcome.skipped))
     content = _write(out, keys, outcomes)
     if as_json:
         typer.echo(json.dumps(content, indent=2))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -96,9 +97,11 @@ def reproduce(
     from ..experiments.plan import Setting
     from ..experiments.reproduce import check_what
     from ..experiments.reproduce import reproduce as run
+    from ..experiments.workers import Workers
     from ..methods import method_class
 
     check_device(device)
+    workers = Workers(engine, jobs, threads, device, ray_address)
     wanted = check_what(what)
     if budget not in BUDGETS:
         raise HandfulError(f"unknown budget '{budget}': choose one of {', '.join(BUDGETS)}")
@@ -129,9 +132,13 @@ def reproduce(
         pretraining=pretrain,
     )
     content = run(
-        wanted, setting, out, command=shlex.join(["handful", *sys.argv[1:]]), images=images, engine=engine, jobs=jobs,
-        threads=threads, device=device, ray_address=ray_address,
+        wanted, setting, out, command=shlex.join(["handful", *sys.argv[1:]]), images=images, workers=workers,
     )  # fmt: skip
+    _show(content, wanted, as_json)
+
+
+def _show(content: dict[str, Any], wanted: Sequence[str], as_json: bool) -> None:
+    """Print the tables, and where the report is; an error if cells have failed."""
     if as_json:
         typer.echo(json.dumps(content, indent=2))
     else:

@@ -28,6 +28,7 @@ from .grid import run_grid
 from .plan import Plan, Setting
 from .presets import COLUMNS, DEMO, FULL_DEMO
 from .ready import Ready, ready_models
+from .workers import Workers
 
 EPISODES, TEST_EPISODES = DEMO.budget.episodes, DEMO.budget.test_episodes
 NUMBERS, RUNS = "demo.json", "demo-runs"
@@ -111,10 +112,10 @@ def _check_out(out: Path) -> None:
 
 def _train(cells: list[Cell], runs: Path, images: ImageSet, device: str) -> None:
     """Train and measure the models that are not there yet, as many at a time as there are cores."""
-    cores = joblib.cpu_count()
-    with grid_bar(len(cells), cores, "models") as end:
+    workers = Workers(threads=max(1, joblib.cpu_count() // max(1, len(cells))), device=device)
+    with grid_bar(len(cells), workers.at_once, "models") as end:
         outcomes = run_grid(
-            cells, runs, threads=max(1, cores // max(1, len(cells))), device=device, fingerprint=images.fingerprint(),
+            cells, runs, workers, fingerprint=images.fingerprint(),
             report=lambda outcome: end(outcome.line(), outcome.skipped),
         )  # fmt: skip
     if failed := [outcome for outcome in outcomes if outcome.results is None]:

@@ -14,8 +14,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import joblib
-
 from ..datasets import SPLITS, ImageSet, load_dataset
 from ..datasets.base import no_bar
 from ..errors import HandfulError, Interrupted, JobFailed
@@ -32,6 +30,7 @@ from .job import RUNS, Job, Section, section_of, settings_of
 from .paper import TABLES
 from .plan import Plan, Setting, plan_start, plan_table
 from .sections import kept_sections, show
+from .workers import LOCAL, Workers
 
 NUMBERS = "report.json"
 DRAFT_SECONDS = 60.0  # between two reports of what is there so far, at least
@@ -55,7 +54,7 @@ def reproduce(
     *,
     command: str,
     images: Mapping[str, ImageSet] | None = None,
-    **grid: Any,
+    workers: Workers = LOCAL,
 ) -> dict[str, Any]:
     """Train and measure what the tables and figures need, and write ``report.html``, ``report.md`` and their parts.
 
@@ -65,7 +64,7 @@ def reproduce(
         out: folder of the report; the runs are in its folder ``runs``.
         command: what a reader would type to get this report.
         images: all splits of the data set; loaded here if not given.
-        grid: further arguments of :func:`run_grid`.
+        workers: who trains and measures.
 
     Returns:
         What was measured, as in ``report.json``; ``failed`` names cells without a result.
@@ -78,14 +77,13 @@ def reproduce(
     cells, planned = _planned(whats, setting)
     images = images or _load(setting)
     check_classes(cells, setting.dataset, {split: len(images[split].class_names) for split in SPLITS})
-    grid = {**grid, "fingerprint": setting.images.fingerprint()}
     job = Job(setting, command, out, images, cells, planned, kept)
     try:
         if setting.pretraining:  # only once it is known that the rest can be planned
-            setting = _pretrained(setting, out, grid)
+            setting = _pretrained(setting, out, workers)
             cells, planned = _planned(whats, setting)
             job = replace(job, setting=setting, cells=cells, planned=planned)
-        _run(job, grid)
+        _run(job, workers)
     except Interrupted:
         _draft(job)
         raise
@@ -108,24 +106,27 @@ def _load(setting: Setting) -> dict[str, ImageSet]:
     return {"train": setting.images, **others}
 
 
-def _pretrained(setting: Setting, out: Path, grid: dict[str, Any]) -> Setting:
+def _pretrained(setting: Setting, out: Path, workers: Workers) -> Setting:
     """Train the common start, or take it if it is there."""
     plan = Plan(setting)
     source = plan_start(plan)
     with grid_bar(1) as end:
         (outcome,) = run_grid(
-            plan.cells, out / RUNS, report=lambda outcome: end(outcome.line(), outcome.skipped), **grid
+            plan.cells,
+            out / RUNS,
+            workers,
+            fingerprint=setting.images.fingerprint(),
+            report=lambda outcome: end(outcome.line(), outcome.skipped),
         )
     if outcome.results is None:
         raise JobFailed(f"the classifier that all models start from could not be trained: {outcome.reason}")
     return replace(setting, start=out / RUNS / source.cell)
 
 
-def _run(job: Job, grid: dict[str, Any]) -> None:
+def _run(job: Job, workers: Workers) -> None:
     """Run the cells; write a report of what is there so far when one has ended, at most once in ``DRAFT_SECONDS``."""
     written: float | None = None
-    at_once = grid.get("jobs") or max(1, joblib.cpu_count() // grid.get("threads", 1))
-    with grid_bar(len(job.cells), at_once) as end:
+    with grid_bar(len(job.cells), workers.at_once) as end:
 
         def ended(outcome: Outcome) -> None:
             nonlocal written
@@ -136,7 +137,7 @@ def _run(job: Job, grid: dict[str, Any]) -> None:
                 _draft(job)
                 written = time.monotonic()
 
-        run_grid(job.cells, job.runs, report=ended, **grid)
+        run_grid(job.cells, job.runs, workers, report=ended, fingerprint=job.setting.images.fingerprint())
 
 
 def _draft(job: Job) -> None:
