@@ -1,4 +1,4 @@
-"""Few-shot image classification: tell classes apart from a handful of labels and a heap of unlabelled images."""
+"""Few-shot image classification from a few labelled and many unlabelled images."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -53,7 +53,7 @@ def snapshot(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory) -> Path:
-    """Two tiny runs on the embedded data, one of them from a process of its own."""
+    """Two tiny runs on the built-in data, one of them from a process of its own."""
     folder = tmp_path_factory.mktemp("runs")
     for method, run in (("tapnet", handful_process), ("pn", handful)):
         out = good("train", "--method", method, "--episodes", "4", "--out", folder / method, *SMALL, run=run)
@@ -92,6 +92,19 @@ def test_help_shows_the_names_of_all_options_whole(monkeypatch):
         assert names <= shown, f"{words}: {sorted(names - shown)} cut or missing in\n{out}"
         seen += len(names)
     assert seen > 150
+
+
+def test_help_is_in_the_words_of_the_field():
+    """Not in those of this project, which a newcomer cannot know."""
+    root = get_command(app)
+    assert isinstance(root, TyperGroup)
+    for words, command in commands(root):
+        said = [command.help or "", *(getattr(option, "help", None) or "" for option in command.params)]
+        for sentence in said:
+            found = re.search(
+                r"embedded data|plain way|tour\b|goes on|sets itself|; repeatable|per class there", sentence
+            )
+            assert not found, f"{words}: {found and found[0]!r} in {sentence!r}"
 
 
 def test_version():

@@ -444,7 +444,7 @@ def test_a_report_of_what_is_there_so_far(out, setting, tmp_path, monkeypatch):
     assert [set(names) for names in drafts] == [{*cells[1:], last}, {cells[2], last}]
     content, text = read_content(tmp_path / "out"), (tmp_path / "out" / "report.md").read_text()
     assert content["missing"] == [last]
-    assert f"1 of 4 cells are missing: {last}. Run the same command again to go on: the command" in text
+    assert f"1 of 4 cells are missing: {last}. Run the same command again to resume: the command" in text
     states = {(row["system"], row["distractors"]): row["state"] for row in content["table1"]}
     assert states == {
         ("TAC", False): "measured", ("TAC", True): "failed",

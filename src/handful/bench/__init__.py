@@ -1,4 +1,4 @@
-"""``handful bench``: each part measured against the plain way of doing it, in one run."""
+"""``handful bench``: each part compared with a straightforward PyTorch loop, in one run."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The plain way of doing things, as the formulas are written and as public few-shot code does them: what ours is
-measured against, and compared with number by number.
+"""Straightforward PyTorch loops, as the formulas are written and as public few-shot code does it.
+
+The benchmarks compare our speed with theirs, and check that both give the same numbers.
 """
 
 from __future__ import annotations

@@ -22,19 +22,21 @@ SIZED = ("label", "fit")  # which measure memory
 def bench(
     kind: Annotated[str, typer.Argument(metavar="[eval|train|project|label|fit]", help="What to measure.")] = "eval",
     out: Annotated[Path, typer.Option("--out", help="Folder for the plot and the JSON.")] = Path("handful-bench"),
-    repeats: Annotated[int, typer.Option(min=1, help="Measurements of each; the median counts.")] = 5,
-    curves: Annotated[bool, typer.Option(help="Also measure the cost against sizes, for the plot of 'eval'.")] = True,
+    repeats: Annotated[int, typer.Option(min=1, help="Measurements of each; the median is reported.")] = 5,
+    curves: Annotated[
+        bool, typer.Option(help="Also measure the time at several sizes, for the plot of 'eval'.")
+    ] = True,
     points: Annotated[
         int | None,
         typer.Option(min=1000, help="Unlabelled points of the largest task of 'label' or 'fit', e.g. 1000000."),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Measure ours against the plain way of doing it, in one run, in turns.
+    """Measure speed and memory, compared with straightforward PyTorch loops on the same machine.
 
-    eval: episodes a second, against one episode at a time with a full SVD, and against embedding anew. train: images a
-    second of a training step, against an eager loop. project: the null space alone. label, fit: one task with very many
-    unlabelled points by the formulas and by the estimator, time and memory.
+    eval: test episodes per second, compared with one episode at a time and a full SVD. train: training images per
+    second, compared with an eager loop. project: the null-space projection alone. label and fit: time and memory of one
+    task with very many unlabelled points, by the functions and by the estimator.
 
     Example: `handful bench label --points 1000000`
     """

@@ -30,7 +30,7 @@ from .reproduce import reproduce
 from .train import train
 
 app = typer.Typer(
-    help="Tell image classes apart from a handful of labels and a heap of unlabelled images.",
+    help="Few-shot image classification from a few labelled and many unlabelled images.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -31,7 +31,7 @@ def check(
     strict: Strict = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Read every image once and say what is there and what is wrong; writes nothing.
+    """Read every image once and report what is there and what is wrong. Writes nothing.
 
     Classes that are in more than one split are an error (exit code 2); broken or duplicate images are warnings.
 
@@ -62,8 +62,8 @@ def prepare(
 ) -> None:
     """Decode all images ahead of time into a cache that training maps into memory.
 
-    Training does this by itself when needed. A stopped preparation goes on where it was; a finished one is verified.
-    The cache is in HANDFUL_CACHE, or where the system keeps caches; it may be deleted at any time.
+    Training does this by itself when needed. If it is stopped, run it again to resume; a finished cache is verified.
+    The cache is in the folder HANDFUL_CACHE, or in the system's cache folder, and may be deleted at any time.
 
     Example: `handful data prepare --dataset tiered-imagenet --data tiered-imagenet/`
     """

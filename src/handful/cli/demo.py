@@ -1,4 +1,4 @@
-"""``handful demo``: the tour."""
+"""``handful demo``: short trainings, one table, one report."""
 
 from __future__ import annotations
 
@@ -16,20 +16,25 @@ from .options import Device, JsonFlag, Seed, check_device, console
 def demo(
     out: Annotated[Path, typer.Option("--out", help="Folder for the runs and the report.")] = Path("handful-demo"),
     episodes: Annotated[
-        int | None, typer.Option(min=1, help="Training episodes of each model; more is better.")
+        int | None,
+        typer.Option(min=1, show_default="200", help="Training episodes of each model. More give better models."),
     ] = None,
-    full: Annotated[bool, typer.Option("--full", help="All methods: three times as long.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Train all methods, which takes three times as long.")] = False,
     models: Annotated[
         list[str] | None,
-        typer.Option("--model", help="Trained on glyphs: used instead of training its method; repeatable."),
+        typer.Option(
+            "--model", help="Use this model, trained on glyphs, instead of training its method. Repeat for more."
+        ),
     ] = None,
     seed: Seed = 0,
     device: Device = "auto",
     as_json: JsonFlag = False,
 ) -> None:
-    """The tour on the embedded data: train briefly, compare, write one HTML report. A few minutes on two cores.
+    """Train a few methods briefly on the built-in data set glyphs, compare them, and write an HTML report.
 
-    Example, with weights from 'handful models' (or a run folder) for TAC: `handful demo --model tac-glyphs`
+    Takes a minute or two on two cores. If it is stopped, run the same command again to resume.
+
+    Example with a trained model (a name from 'handful models' or a run folder): `handful demo --model tac-glyphs`
     """
     from ..experiments.demo import EPISODES, run_demo
 

@@ -31,23 +31,32 @@ def evaluate(
         list[str],
         typer.Argument(metavar="RUN...", help="Run folders of 'handful train', or names from 'handful models'."),
     ],
-    dataset: Annotated[str | None, typer.Option(help="Another data set than the run was trained on.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="Test on this data set. Default: that of the training.")] = None,
     data: DataPath = None,
     method: Annotated[
-        str | None, typer.Option(help="Evaluate as another method that learns the same, e.g. tapnet-semi for tapnet.")
+        str | None,
+        typer.Option(
+            help="Use the weights with another method that has the same parameters, e.g. tapnet-semi for tapnet."
+        ),
     ] = None,
-    ways: Annotated[int | None, typer.Option(min=2, help="N: classes of a test episode; 5 by default.")] = None,
-    shots: Annotated[int | None, typer.Option(min=1, help="K; as in training by default.")] = None,
-    queries: Annotated[int | None, typer.Option(min=1, help="Queries per class; as in the run's validation.")] = None,
+    ways: Annotated[int | None, typer.Option(min=2, help="Classes of a test episode (N). Default: 5.")] = None,
+    shots: Annotated[
+        int | None, typer.Option(min=1, help="Labelled images per class (K). Default: as in training.")
+    ] = None,
+    queries: Annotated[
+        int | None, typer.Option(min=1, help="Query images per class. Default: as in validation.")
+    ] = None,
     unlabelled: Annotated[
-        int | None, typer.Option(min=0, help="Unlabelled images per class; as in validation.")
+        int | None, typer.Option(min=0, help="Unlabelled images per class. Default: as in validation.")
     ] = None,
-    distractors: Annotated[bool, typer.Option(help="Add as many distractor classes as ways.")] = False,
+    distractors: Annotated[
+        bool, typer.Option(help="Add unlabelled images of as many other classes as there are ways.")
+    ] = False,
     realistic: Realistic = None,
     splits: Annotated[int, typer.Option(min=1, help="Random labelled/unlabelled splits.")] = 10,
     episodes: Annotated[int, typer.Option(min=1, help="Test episodes per split.")] = 3000,
     iterations: Annotated[
-        str, typer.Option(help="Refinements: a number, or auto: best on the validation classes.")
+        str, typer.Option(help="Number of refinements; auto chooses it on the validation classes.")
     ] = "auto",
     data_options: DataOptions = None,
     strict: Strict = False,
@@ -57,9 +66,9 @@ def evaluate(
 ) -> None:
     """Measure runs on the test classes, with 95 % intervals.
 
-    Every image is embedded once; the result is also kept in RUN/results (not for a model that came with handful). The
-    vectors stay in the folder 'evaluated' of the cache (HANDFUL_CACHE), 2 GB at most, for the next time: the folder can
-    be deleted whenever you like.
+    The result is also written to RUN/results, except for models that come with handful. Each image is embedded once.
+    Its vector is kept for the next evaluation, in the folder 'evaluated' of the cache (HANDFUL_CACHE): at most 2 GB,
+    which can be deleted at any time.
 
     Example: `handful evaluate runs/tac runs/pn --distractors`, or `handful evaluate tac-glyphs`
     """

@@ -47,14 +47,16 @@ if TYPE_CHECKING:
     from ..experiments.cell import Cell, Outcome
 
 DISTRACTORS = {"without": (False,), "with": (True,), "both": (False, True)}
-Jobs = Annotated[int | None, typer.Option(min=1, help="Cells at a time; as many as fit by default.")]
-Threads = Annotated[int, typer.Option(min=1, help="Of PyTorch in each cell; they show in the last digits.")]
-Engine = Annotated[str, typer.Option(help="local: processes of this machine; ray: a Ray cluster.")]
+Jobs = Annotated[int | None, typer.Option(min=1, help="Runs at a time. Default: one per core, or per --threads cores.")]
+Threads = Annotated[
+    int, typer.Option(min=1, help="PyTorch threads of each run. Results differ in the last digits if this changes.")
+]
+Engine = Annotated[str, typer.Option(help="local (processes on this machine) or ray (a Ray cluster).")]
 RayAddress = Annotated[
     str | None,
     typer.Option(
-        help="A running Ray cluster; RAY_ADDRESS does as well. Without, Ray is started here. On a cluster --out and "
-        "--data must be on a file system that all its machines share, and handful installed on each."
+        help="Address of a running Ray cluster; the variable RAY_ADDRESS works too. Without it, Ray is started on this "
+        "machine. All machines need handful installed, and --out and --data on a shared file system."
     ),
 ]
 GRID_FILES = ("grid.csv", "grid.json")
@@ -66,17 +68,21 @@ COLUMNS = (
 
 @takes_training_options
 def grid(
-    methods: Annotated[list[str], typer.Option("--method", help="A name from 'handful methods'; repeatable.")],
-    out: Annotated[Path, typer.Option("--out", help="Folder of the grid; each cell has its run folder in it.")],
+    methods: Annotated[list[str], typer.Option("--method", help="A name from 'handful methods'. Repeat for more.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder for the run folders and the table.")],
     dataset: Dataset = "glyphs",
     data: DataPath = None,
-    shots: Annotated[list[int] | None, typer.Option(min=1, help="K; repeatable. 1 by default.")] = None,
-    distractors: Annotated[str, typer.Option(help="with, without or both: in training and in testing.")] = "without",
+    shots: Annotated[
+        list[int] | None, typer.Option(min=1, help="Labelled images per class (K). Repeat for more. Default: 1.")
+    ] = None,
+    distractors: Annotated[
+        str, typer.Option(help="with, without or both: distractors in training and testing.")
+    ] = "without",
     seeds: Annotated[
         list[int] | None,
-        typer.Option("--seed", min=0, max=2**32 - 1, help="Fixes every choice of a cell; repeatable. 0 by default."),
+        typer.Option("--seed", min=0, max=2**32 - 1, help="Seed of a run. Repeat for more. Default: 0."),
     ] = None,
-    episodes: Annotated[int, typer.Option(min=1, help="Training episodes of a cell.")] = 2000,
+    episodes: Annotated[int, typer.Option(min=1, help="Training episodes of each run.")] = 2000,
     splits: Annotated[int, typer.Option(min=1, help="Random labelled/unlabelled splits in testing.")] = 10,
     test_episodes: Annotated[int, typer.Option(min=1, help="Test episodes per split.")] = 3000,
     jobs: Jobs = None,
@@ -92,7 +98,8 @@ def grid(
     training: TrainingOptions = TrainingOptions(),  # noqa: B008 - frozen
     labelled_ratio: LabelledRatio = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Option NAME=VALUE of the methods that have it; repeatable.")
+        list[str] | None,
+        typer.Option("--set", help="Option NAME=VALUE, for the methods that have it. Repeat for more."),
     ] = None,
     image_size: ImageSize = None,
     data_options: DataOptions = None,
@@ -102,11 +109,11 @@ def grid(
 ) -> None:
     """Train and evaluate every combination of methods, shots, distractors and seeds, several at a time.
 
-    Each combination is a cell: a run folder in OUT. The same command again skips what is finished and goes on with the
-    rest, so that it can be stopped (Ctrl-C), or killed, at any time. A cell that fails is named with its reason, the
-    others go on, and the exit code is 1. The table is also in OUT/grid.json and OUT/grid.csv.
+    Each combination, called a cell, is a run folder in OUT. The command can be stopped (Ctrl-C) or killed at any time:
+    run it again to resume, finished cells are skipped. If a cell fails, the others still run; the error is printed, and
+    the exit code is 1. The table is also written to OUT/grid.json and OUT/grid.csv.
 
-    Example, eight cells, two at a time:
+    Example of eight cells, two at a time:
     `handful grid --method pn --method tac --shots 1 --shots 5 --distractors both --jobs 2 --out grids/glyphs`
     """
     from ..datasets import SPLITS, dataset_spec, load_dataset
@@ -163,7 +170,8 @@ def grid(
     failed = [outcome.name for outcome in outcomes if outcome.results is None]
     if failed:
         raise JobFailed(
-            f"{len(failed)} of {len(cells)} cells failed: {', '.join(failed)}; the same command again tries only these"
+            f"{len(failed)} of {len(cells)} cells failed: {', '.join(failed)}; run the same command again to retry "
+            "only these"
         )
 
 
@@ -202,7 +210,7 @@ def _write(out: Path, keys: list[dict[str, Any]], outcomes: list[Outcome]) -> di
 def _summary(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Cells that differ only in their seed, together.
 
-    With several seeds the interval is over the seeds (Student's t): it sees the luck of the training as well.
+    With several seeds the interval is over the seeds (Student's t): it includes the variance between training runs.
     """
     from ..experiments.cell import mean_over_seeds
 
@@ -232,7 +240,7 @@ def _print(summary: list[dict[str, Any]], splits: int, episodes: int) -> None:
         table.add_row(method, *(cells[setting] for setting in settings))
     console.print(table)
     seeds = max(entry["seeds"] for entry in summary)
-    over = f"{seeds} seeds, which sees the luck of the training" if seeds > 1 else "episodes, for these weights"
+    over = f"{seeds} seeds, including variance between training runs" if seeds > 1 else "episodes, for these weights"
     console.print(
         f"Accuracy in %; {splits} splits x {episodes} test episodes; ± is the 95 % interval over {over}.",
         soft_wrap=True,

@@ -37,27 +37,38 @@ def label(
     out: Annotated[Path, typer.Option("--out", help="Folder for the predictions and the report.")],
     labels: Annotated[
         Path | None,
-        typer.Option(help="CSV file path,label (blank: unlabelled). Without it, folders are classes; see above."),
+        typer.Option(
+            help="CSV file with the columns path and label; a blank label means unlabelled. Without it, "
+            "folders are classes."
+        ),
     ] = None,
     embedder: EmbedderName = "efficientnet-lite0",
     model: Annotated[
         str | None, typer.Option(help="A run folder or a name of 'handful models': short for --embedder run:MODEL.")
     ] = None,
-    head: Annotated[str, typer.Option(help="auto, none, a name or a file of 'handful head train'.")] = "auto",
+    head: Annotated[
+        str,
+        typer.Option(
+            help="Map of the vectors learned on other classes: auto, none, a name, or a file of 'handful head train'."
+        ),
+    ] = "auto",
     distractors: Annotated[
-        bool, typer.Option(help="Whether some images may be none of these; without, every image gets a class.")
+        bool, typer.Option(help="Whether images may belong to none of the classes. If not, every image gets a class.")
     ] = True,
     none_threshold: Annotated[
-        float | None, typer.Option(help="None score (0 to 1) above which an image is none of these; sets itself.")
+        float | None,
+        typer.Option(
+            help="Score (0 to 1) above which an image belongs to none of the classes. Default: chosen from the data."
+        ),
     ] = None,
     none_label: Annotated[
-        str, typer.Option(help="Label of images that you know to be none of these.")
+        str, typer.Option(help="Label, in your labels, of images that belong to none of the classes.")
     ] = "none-of-these",
-    iterations: Annotated[int, typer.Option(min=0, help="Refinements with the unlabelled images, at most.")] = 6,
-    suggestions: Annotated[int, typer.Option(min=0, help="Images to suggest for labelling next.")] = 12,
+    iterations: Annotated[int, typer.Option(min=0, help="Most refinements with the unlabelled images.")] = 6,
+    suggestions: Annotated[int, typer.Option(min=0, help="How many images to suggest for labelling next.")] = 12,
     exports: Annotated[
         list[str] | None,
-        typer.Option("--export", help="Also write label-studio, folders-copy or folders-link; repeatable."),
+        typer.Option("--export", help="Also write label-studio, folders-copy or folders-link. Repeat for more."),
     ] = None,
     export_folders: Annotated[
         str | None, typer.Option(help="copy or link: sort the images into OUT/images/LABEL/. Never moves them.")
@@ -71,8 +82,8 @@ def label(
 
     Label a handful of images of each class in a CSV file with the columns path and label (a Hugging Face metadata.csv
     will do), or by sorting them into a folder per class beside the loose images or a folder 'unlabelled'. Every other
-    image gets a label, how sure it is, and whether it is none of these. Images are embedded once; the next run, with
-    more labels, takes seconds.
+    image gets a label, a confidence, and whether it belongs to none of the classes. Images are embedded once, so that
+    the next run, with more labels, takes seconds.
 
     Example: `handful label photos/ --labels labels.csv --out labelled`
     """
@@ -134,7 +145,9 @@ def _print(found: Labelling, counts: dict[str, int]) -> None:
         console.print(f"Label next: {', '.join(found.next_to_label)}", soft_wrap=True)
 
 
-head_app = typer.Typer(help="Heads: what is learned about an embedder's space on other classes.", no_args_is_help=True)
+head_app = typer.Typer(
+    help="Train and compare heads: maps of an embedder's vectors, learned on other classes.", no_args_is_help=True
+)
 
 
 @head_app.command("train")
@@ -144,8 +157,10 @@ def head_train(
     dataset: Dataset = "folder",
     data: DataPath = None,
     data_options: DataOptions = None,
-    episodes: Annotated[int, typer.Option(min=0, help="Episodes of TAC to learn references with; 0: none.")] = 1000,
-    tasks: Annotated[int, typer.Option(min=2, help="Tasks of each kind that heads are judged by.")] = 40,
+    episodes: Annotated[
+        int, typer.Option(min=0, help="Training episodes of TAC's references; 0: no references.")
+    ] = 1000,
+    tasks: Annotated[int, typer.Option(min=2, help="Validation tasks of each kind, by which the head is chosen.")] = 40,
     seed: Seed = 0,
     device: Device = "auto",
     as_json: JsonFlag = False,
@@ -184,31 +199,36 @@ def head_train(
 @head_app.command("evaluate")
 def head_evaluate(
     embedder: EmbedderName = "efficientnet-lite0",
-    head: Annotated[str, typer.Option(help="auto, none, a name or a file of 'handful head train'.")] = "auto",
+    head: Annotated[
+        str,
+        typer.Option(
+            help="Map of the vectors learned on other classes: auto, none, a name, or a file of 'handful head train'."
+        ),
+    ] = "auto",
     dataset: Dataset = "folder",
     data: DataPath = None,
     data_options: DataOptions = None,
-    ways: Annotated[list[int] | None, typer.Option(min=2, help="Classes of a task; repeatable.")] = None,
-    shots: Annotated[list[int] | None, typer.Option(min=1, help="Labels of each class; repeatable.")] = None,
-    unlabelled: Annotated[int, typer.Option(min=1, help="Unlabelled images of each class.")] = 80,
+    ways: Annotated[list[int] | None, typer.Option(min=2, help="Classes of a task. Repeat for more.")] = None,
+    shots: Annotated[list[int] | None, typer.Option(min=1, help="Labelled images per class. Repeat for more.")] = None,
+    unlabelled: Annotated[int, typer.Option(min=1, help="Unlabelled images per class.")] = 80,
     others: Annotated[
         float,
         typer.Option(
             min=0,
             max=0.95,
-            help="Share of unlabelled images of other classes: of test classes, or of validation classes if a task has "
-            "all test classes.",
+            help="Share of distractors among the unlabelled images. They are of other test classes, or of validation "
+            "classes if a task has all test classes.",
         ),
     ] = 0.0,
-    draws: Annotated[int, typer.Option(min=2, help="Random tasks of each kind.")] = 100,
-    jobs: Annotated[int, typer.Option(help="Processes; -1 takes all cores.")] = -1,
+    draws: Annotated[int, typer.Option(min=2, help="Random tasks for each combination of ways and shots.")] = 100,
+    jobs: Annotated[int, typer.Option(help="Number of processes; -1: one per core.")] = -1,
     seed: Seed = 0,
     device: Device = "auto",
     as_json: JsonFlag = False,
 ) -> None:
     """Compare the estimator, with and without head, with scikit-learn's classifiers on the test classes of a data set.
 
-    Each of the others has the setting that is best on the first five of these very tasks.
+    Each scikit-learn classifier has the settings that are best on the first five of these tasks.
 
     Example: `handful head evaluate --data photos.zip --ways 5 --shots 1 --shots 5`
     """

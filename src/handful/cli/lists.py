@@ -47,7 +47,7 @@ def datasets(as_json: JsonFlag = False) -> None:
         typer.echo(json.dumps(rows, indent=2))
         return
     for row in rows:
-        files = "files at --data PATH" if row["needs_data"] else "embedded"
+        files = "files at --data PATH" if row["needs_data"] else "comes with handful"
         options = ", ".join(f"{name}={value}" for name, value in row["options"].items())
         console.print(row["name"], style="bold", end=" ")
         console.print(f"({files}, {row['labelled_ratio']:.0%} labelled)")

@@ -42,14 +42,16 @@ def models(as_json: JsonFlag = False) -> None:
 def export(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder of 'handful train', or a model's name.")],
     out: Annotated[Path, typer.Option("--out", help="Folder to make; must not exist, or be empty.")],
-    name: Annotated[str | None, typer.Option(help="Of the model; that of the folder by default.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the model. Default: that of the folder.")] = None,
     about: Annotated[
-        str | None, typer.Option(help="What the images are, in a line for the card; the data set's own by default.")
+        str | None, typer.Option(help="What the images show, in a line for the card. Default: the data set's summary.")
     ] = None,
-    licence: Annotated[str | None, typer.Option(help="Of the weights, for the card; Apache-2.0 by default.")] = None,
+    licence: Annotated[
+        str | None, typer.Option(help="Licence of the weights, for the card. Default: Apache-2.0.")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Make a small folder of a run to hand on: the best weights, the settings, and a card.
+    """Export a run as a small folder to share: the best weights, the settings, and a model card.
 
     The card (CARD.md) says what it was trained on and how, what 'handful evaluate' or 'handful grid' measured, and its
     limits. The folder can be used wherever a run folder can. Where the training's files were is not in it.

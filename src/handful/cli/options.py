@@ -25,21 +25,24 @@ if TYPE_CHECKING:
 console = Terminal()  # standard output: results
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
-Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Fixes every random choice.")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps. auto takes what is there.")]
+Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of all random choices.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps; auto uses a GPU if there is one.")]
 Realistic = Annotated[
     float | None,
-    typer.Option(metavar="SHARE", help="Uneven unlabelled set as large as with --distractors, of which SHARE are."),
+    typer.Option(
+        metavar="SHARE", help="Classes of unequal size in the unlabelled set, and SHARE of it (0 to 1) distractors."
+    ),
 ]
-DataPath = Annotated[Path | None, typer.Option("--data", help="Where the data set's files are; not for embedded data.")]
+DataPath = Annotated[Path | None, typer.Option("--data", help="Folder or archive of the data set; glyphs needs none.")]
 ImageSize = Annotated[
-    int | None, typer.Option(min=1, max=4096, help="Side that images are resized to; the data set's own by default.")
+    int | None,
+    typer.Option(min=1, max=4096, help="Resize images to this many pixels a side. Default: that of the data set."),
 ]
 DataOptions = Annotated[
     list[str] | None,
-    typer.Option("--data-option", help="Option NAME=VALUE of the data set, see 'handful datasets'; repeatable."),
+    typer.Option("--data-option", help="Option of the data set, NAME=VALUE (see 'handful datasets'). Repeat for more."),
 ]
-Strict = Annotated[bool, typer.Option("--strict", help="Stop if an image cannot be read, instead of leaving it out.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Stop if an image cannot be read, instead of skipping it.")]
 
 
 Dataset = Annotated[str, typer.Option(help="A name from 'handful datasets'.")]
@@ -47,23 +50,25 @@ WAYS, TEST_WAYS = 20, 5  # where a split has as many classes
 Ways = Annotated[
     int | None,
     typer.Option(
-        min=2, show_default=f"{WAYS}, or as many as there are",
-        help="N: classes of a training episode; more than the test's 5 helps.",
+        min=2, show_default=f"{WAYS}, or fewer if there are fewer classes",
+        help="Classes of a training episode (N). More than in testing helps.",
     ),
 ]  # fmt: skip
-Queries = Annotated[int, typer.Option(min=1, help="Queries per class in training.")]
-Unlabelled = Annotated[int, typer.Option(min=0, help="Unlabelled images per class in training, where used.")]
+Queries = Annotated[int, typer.Option(min=1, help="Query images per class in training.")]
+Unlabelled = Annotated[
+    int, typer.Option(min=0, help="Unlabelled images per class in training, for methods that use them.")
+]
 TestWays = Annotated[
     int | None,
     typer.Option(
-        min=2, show_default=f"{TEST_WAYS}, or as many as there are",
-        help="Classes of an episode in validation and testing.",
+        min=2, show_default=f"{TEST_WAYS}, or fewer if there are fewer classes",
+        help="Classes of a validation or test episode.",
     ),
 ]  # fmt: skip
-TestQueries = Annotated[int, typer.Option(min=1, help="Queries per class there.")]
-TestUnlabelled = Annotated[int, typer.Option(min=0, help="Unlabelled images per class there.")]
+TestQueries = Annotated[int, typer.Option(min=1, help="Query images per class in validation and testing.")]
+TestUnlabelled = Annotated[int, typer.Option(min=0, help="Unlabelled images per class in validation and testing.")]
 LabelledRatio = Annotated[
-    float | None, typer.Option(help="Share of each class that is labelled; the data set's own by default.")
+    float | None, typer.Option(help="Share of each class that is labelled (0 to 1). Default: that of the data set.")
 ]
 
 

@@ -40,34 +40,44 @@ def reproduce(
         list[str],
         typer.Argument(metavar="WHAT...", help=f"table1, table2, table3, {', '.join(FIGURES)} or all."),
     ],
-    out: Annotated[Path, typer.Option("--out", help="Folder for the report and its runs.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder for the report and the run folders.")],
     dataset: Dataset = "glyphs",
     data: DataPath = None,
     budget: Annotated[
-        str, typer.Option(help="paper, day, hour or minutes: how long to train and how often to test, nothing else.")
+        str, typer.Option(help="paper, day, hour or minutes: number of training and test episodes.")
     ] = "hour",
-    episodes: Annotated[int | None, typer.Option(min=1, help="Training episodes, instead of the budget's.")] = None,
+    episodes: Annotated[
+        int | None, typer.Option(min=1, help="Training episodes. Default: those of the budget.")
+    ] = None,
     pretrain: Annotated[
         int,
         typer.Option(
             min=0,
-            help="Steps of a classifier of the training classes from whose embedder all models start; 0 for none. "
-            "On photographs worth some five points (docs/recipe.md); a step has two images of every class, which is "
-            "dear where there are thousands of them, as in omniglot.",
+            help="First train a classifier of all training classes for so many steps, and start all models from its "
+            "backbone; 0: start from random weights. Adds about five points on photographs (docs/recipe.md). Slow with "
+            "thousands of classes, as in omniglot.",
         ),
     ] = 0,
-    splits: Annotated[int | None, typer.Option(min=1, help="Labelled/unlabelled splits in testing, instead.")] = None,
-    test_episodes: Annotated[int | None, typer.Option(min=1, help="Test episodes per split, instead.")] = None,
-    shots: Annotated[list[int] | None, typer.Option(min=1, help="K; repeatable. The paper's by default.")] = None,
-    distractors: Annotated[str, typer.Option(help="with, without or both: columns of the tables.")] = "both",
+    splits: Annotated[
+        int | None,
+        typer.Option(min=1, help="Random labelled/unlabelled splits in testing. Default: those of the budget."),
+    ] = None,
+    test_episodes: Annotated[
+        int | None, typer.Option(min=1, help="Test episodes per split. Default: those of the budget.")
+    ] = None,
+    shots: Annotated[
+        list[int] | None,
+        typer.Option(min=1, help="Labelled images per class (K). Repeat for more. Default: 1 and 5; 1 on omniglot."),
+    ] = None,
+    distractors: Annotated[str, typer.Option(help="with, without or both: which columns of the tables.")] = "both",
     methods: Annotated[
-        list[str] | None, typer.Option("--method", help="Only these lines of the tables; repeatable.")
+        list[str] | None, typer.Option("--method", help="Only this method's rows of the tables. Repeat for more.")
     ] = None,
     ways: Annotated[
-        int | None, typer.Option(min=2, help="Classes of a training episode, instead of the data set's recipe.")
+        int | None, typer.Option(min=2, help="Classes of a training episode (N). Default: 20; 5 on omniglot.")
     ] = None,
     test_ways: Annotated[
-        int | None, typer.Option(min=2, help="Classes of a validation or test episode, instead; published: 5.")
+        int | None, typer.Option(min=2, help="Classes of a validation or test episode. Default: 5, as published.")
     ] = None,
     training: dict[str, Any] = {},  # noqa: B006 - replaced by options
     labelled_ratio: LabelledRatio = None,
@@ -84,11 +94,12 @@ def reproduce(
 ) -> None:
     """Make the paper's tables and figures on a data set: OUT/report.html and report.md, with the numbers as CSV.
 
-    Each line of a table is a training and its test; what several tables and figures can share is trained once. The
-    same command again goes on where it was stopped or killed, and another WHAT in the same OUT uses the runs there are.
+    Each row of a table is a model that is trained and tested. Models that several tables and figures need are trained
+    once. If the command is stopped or killed, run it again to resume. Another WHAT with the same OUT reuses models.
 
-    The budgets train for 50,000, 4,000, 400 and 60 episodes. On two cores and small images (28 x 28 or 32 x 32) table1
-    takes about what they are called; the paper's, on 84 x 84, wants a cluster (--engine ray) or a graphics card.
+    The budgets paper, day, hour and minutes train each model for 50,000, 4,000, 400 and 60 episodes. With the last
+    three, table1 takes about a day, an hour and some minutes on two cores, for images of 28 x 28 or 32 x 32. The budget
+    paper on images of 84 x 84 needs a GPU or a cluster (--engine ray).
 
     Example: `handful reproduce table1 --dataset glyphs --budget minutes --out reports/glyphs`
     """
@@ -149,8 +160,8 @@ def _show(content: dict[str, Any], wanted: Sequence[str], as_json: bool) -> None
     messages.print(f"Report: {content['report']}", soft_wrap=True)
     if content["failed"]:
         raise JobFailed(
-            f"{len(content['failed'])} cells failed: {', '.join(content['failed'])}; the same command again tries only "
-            "these"
+            f"{len(content['failed'])} cells failed: {', '.join(content['failed'])}; run the command again to retry "
+            "only these"
         )
 
 

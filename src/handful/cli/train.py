@@ -45,46 +45,50 @@ from .options import (
 @takes_training_options
 def train(
     method: Annotated[str, typer.Option("--method", help="A name from 'handful methods'.")],
-    out: Annotated[Path, typer.Option("--out", help="Run folder to write.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder for the run: settings, metrics and weights.")],
     dataset: Dataset = "glyphs",
     data: DataPath = None,
-    shots: Annotated[int, typer.Option(min=1, help="K: labelled images per class.")] = 1,
+    shots: Annotated[int, typer.Option(min=1, help="Labelled images per class (K).")] = 1,
     ways: Ways = None,
     queries: Queries = 8,
     unlabelled: Unlabelled = 5,
     distractors: Annotated[
-        bool, typer.Option(help="Add as many distractor classes as ways to the unlabelled set.")
+        bool, typer.Option(help="Add unlabelled images of as many other classes as there are ways.")
     ] = False,
     realistic: Realistic = None,
     test_ways: TestWays = None,
     test_queries: TestQueries = 15,
     test_unlabelled: TestUnlabelled = 20,
-    episodes: Annotated[int, typer.Option(min=1, help="Training episodes in all.")] = 2000,
+    episodes: Annotated[int, typer.Option(min=1, help="Number of training episodes.")] = 2000,
     training: TrainingOptions = TrainingOptions(),  # noqa: B008 - frozen
     labelled_ratio: LabelledRatio = None,
     start: Annotated[
         Path | None,
-        typer.Option("--start", help="Run folder whose embedder to start from, such as one of --method classifier."),
+        typer.Option("--start", help="Run folder to take the initial backbone from, e.g. of --method classifier."),
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Method option NAME=VALUE; repeatable. The recipe's by default (docs/recipe.md)."),
+        typer.Option("--set", help="Option of the method, NAME=VALUE. Repeat for more. Defaults: docs/recipe.md."),
     ] = None,
     image_size: ImageSize = None,
     data_options: DataOptions = None,
     strict: Strict = False,
     seed: Seed = 0,
-    resume: Annotated[bool, typer.Option(help="Continue a stopped run to the weights it would have had.")] = False,
+    resume: Annotated[
+        bool, typer.Option(help="Resume a stopped run; ends in the same weights as an uninterrupted one.")
+    ] = False,
     device: Device = "auto",
     devices: Annotated[
-        int, typer.Option(min=1, help="Processes on this machine that share each step, one per GPU or group of cores.")
+        int, typer.Option(min=1, help="Data-parallel processes on this machine, one per GPU or group of cores.")
     ] = 1,
-    num_nodes: Annotated[int, typer.Option(min=1, help="Machines; start the command on each with torchrun.")] = 1,
+    num_nodes: Annotated[
+        int, typer.Option(min=1, help="Number of machines; start the command on each with torchrun.")
+    ] = 1,
     as_json: JsonFlag = False,
 ) -> None:
     """Meta-train a method on episodes of the training classes.
 
-    Ctrl-C saves and stops; the same command with --resume goes on.
+    Ctrl-C saves a checkpoint and stops. Run the same command with --resume to continue.
 
     Example: `handful train --method tac --shots 1 --episodes 2000 --out runs/tac`
     """

@@ -112,11 +112,11 @@ class Setting:
             f"class labelled. Test: {test.ways} ways, {test.queries} queries and {test.unlabelled} unlabelled images a "
             f"class, with distractors as many again from {test.ways} other classes; {budget.splits} splits x "
             f"{budget.test_episodes:,} episodes; ± is the 95 % interval over episodes, for these weights: one training "
-            f"seed, whose luck it does not see. Training, the same for every model: {budget.episodes:,} episodes of "
-            f"{recipe.train.ways} ways (a line that names others has the published ways and options), "
-            f"{recipe.train.queries} queries and {recipe.train.unlabelled} unlabelled images a class, Adam at "
-            f"{training.learning_rate:g}, a tenth of it for the last fifth, {training.precision} convolutions."
-            f"{self._start_caption()}"
+            f"seed, so variance between training runs is not included. Training, the same for every model: "
+            f"{budget.episodes:,} episodes of {recipe.train.ways} ways (a line that names others has the published "
+            f"ways and options), {recipe.train.queries} queries and {recipe.train.unlabelled} unlabelled images a "
+            f"class, Adam at {training.learning_rate:g}, divided by ten for the last fifth, {training.precision} "
+            f"convolutions.{self._start_caption()}"
         )
 
     def _start_caption(self) -> str:

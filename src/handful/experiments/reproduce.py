@@ -173,7 +173,7 @@ def _write(job: Job, made: dict[str, Section]) -> dict[str, Any]:
         report.section("Not finished")
         report.paragraph(
             f"{len(missing)} of {len(names)} cells are missing: {', '.join(missing)}. Run the same command again to "
-            f"go on: {job.command}"
+            f"resume: {job.command}"
         )
     for what, section in shown.items():
         show(report, what, section)
