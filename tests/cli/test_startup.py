@@ -38,13 +38,13 @@ ANSWERED = [  # words, exit code, what the answer holds
     (["train", "--method", "tac"], 2, "Missing option"),
     (["train", "--method", "tac", "--out", "run", "--ways", "many"], 2, "Invalid value"),
 ]
-LISTED = (["methods"], 0, "tacdap")
+LISTED = [(["datasets"], 0, "omniglot"), (["methods"], 0, "tacdap")]
 
 
 @pytest.fixture(scope="module")
 def answers() -> list[tuple[int, str, set[str]]]:
-    """Each command's exit code, its answer, and what had been imported after it; the methods come last."""
-    words = json.dumps([case[0] for case in [*ANSWERED, LISTED]])
+    """Each command's exit code, its answer, and what had been imported after it; the lists come last."""
+    words = json.dumps([case[0] for case in [*ANSWERED, *LISTED]])
     command = [sys.executable, "-c", SCRIPT, words]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return [(code, said, set(imported)) for code, said, imported in map(json.loads, done.stdout.splitlines())]
@@ -56,8 +56,8 @@ def test_help_and_mistakes_are_answered_without_large_imports(answers):
         assert not imported & LARGE, (words, imported & LARGE)
 
 
-def test_methods_are_listed_without_what_only_training_needs(answers):
-    code, said, imported = answers[-1]
-    assert code == LISTED[1] and LISTED[2] in said
-    assert "torch" in imported, "a method is a module of PyTorch"
-    assert not imported & {"sklearn", "matplotlib", "lightning", "lightning_fabric", "joblib", "ray"}
+def test_lists_are_printed_without_what_only_training_needs(answers):
+    for (_, code, expected), (found, said, imported) in zip(LISTED, answers[-2:], strict=True):
+        assert found == code and expected in said
+        assert not imported & {"sklearn", "matplotlib", "lightning", "lightning_fabric", "joblib", "ray"}
+    assert "torch" not in answers[-2][2] and "torch" in answers[-1][2], "a method is a module of PyTorch, data are not"

@@ -14,7 +14,6 @@ import sys
 import unicodedata
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 import PIL
 from fontTools import unicodedata as script_data
@@ -40,9 +39,14 @@ SEED = 20190
 RECIPE = 2  # part of the cache's name: raise it with every change to what is drawn
 MIN_FACES = 4  # a letter that fewer faces draw is not used
 _CANVAS = 2 * SIZE  # letters are drawn at twice the size, then averaged
-_FONTS = Path(matplotlib.get_data_path(), "fonts", "ttf")
 _Range = tuple[float, float]
 _font = functools.cache(ImageFont.truetype)
+
+
+def _fonts() -> Path:
+    import matplotlib  # takes a while, and a list of the data sets has no need of it
+
+    return Path(matplotlib.get_data_path(), "fonts", "ttf")
 
 
 @functools.cache
@@ -50,7 +54,7 @@ def faces() -> dict[Path, frozenset[str]]:
     """The font files, sorted by name, each with the characters that it has."""
     # Not the others: they put placeholders (LastResort), symbols or TeX's own encoding (cm*) under letters' codes.
     patterns = ("DejaVuSans*.ttf", "DejaVuSerif*.ttf", "STIXGeneral*.ttf")
-    files = sorted(file for pattern in patterns for file in _FONTS.glob(pattern) if "Display" not in file.name)
+    files = sorted(file for pattern in patterns for file in _fonts().glob(pattern) if "Display" not in file.name)
     tables = {file: TTFont(file, lazy=True).getBestCmap() for file in files}
     return {file: frozenset(chr(c) for c, glyph in tables[file].items() if glyph != ".notdef") for file in files}
 
@@ -140,7 +144,7 @@ def draw(letter: str) -> NDArray[np.uint8]:
     """All images of one class: (IMAGES_PER_CLASS, SIZE, SIZE). The other classes play no part in them."""
     files = drawn_by(letter)
     if len(files) < MIN_FACES:
-        raise HandfulError(f"too few of matplotlib's fonts in {_FONTS} can draw '{letter}': reinstall matplotlib")
+        raise HandfulError(f"too few of matplotlib's fonts in {_fonts()} can draw '{letter}': reinstall matplotlib")
     rng, n = np.random.default_rng([SEED, ord(letter)]), IMAGES_PER_CLASS
     pages = np.empty((n, SIZE, SIZE), dtype=np.uint8)
     for i, place in enumerate(_places(rng, n, size=(0.45, 0.85), distance=(0, 0.12), turn=np.pi / 12)):
@@ -214,6 +218,8 @@ def load(split: str) -> ImageSet:
 
 def _cache_name(split: str) -> str:
     """Other fonts, letters or drawing libraries make other images, hence another name."""
+    import matplotlib  # as above
+
     digest = hashlib.sha256(repr((letters(), matplotlib.__version__, PIL.__version__, np.__version__)).encode())
     for file in faces():
         digest.update(file.name.encode() + file.read_bytes())
