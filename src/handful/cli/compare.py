@@ -25,12 +25,14 @@ def compare(
     ],
     out: Annotated[Path, typer.Option("--out", help="Folder for report.html, comparison.csv and the pictures.")],
     labels: Annotated[
-        list[int] | None, typer.Option(min=1, help="Labels of each class; repeatable.  [default: 1, 2, 5, 10, 20]")
+        list[int] | None,
+        typer.Option(min=1, help="Labels of each class; may be given several times.  [default: 1, 2, 5, 10, 20]"),
     ] = None,
     shapes: Annotated[
         list[str] | None,
         typer.Option(
-            "--shape", help="even: classes of equal size; tail: sizes fall to 1:20; repeatable. Both by default."
+            "--shape",
+            help="even: classes of equal size; tail: sizes fall to 1:20. May be given twice; both by default.",
         ),
     ] = None,
     foreign: Annotated[

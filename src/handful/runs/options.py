@@ -23,7 +23,7 @@ class Help:
 class RunOptions:
     """The training options that ``config.json`` holds under their own names."""
 
-    learning_rate: Annotated[float, Help("Learning rate at the start of training.", least=0)] = 1e-3
+    learning_rate: Annotated[float, Help("Learning rate at the start of training.")] = 1e-3
     optimiser: Annotated[str, Help("adam, or sgd (Nesterov momentum 0.9).")] = "adam"
     schedule: Annotated[
         str,
