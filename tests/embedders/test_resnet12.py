@@ -19,10 +19,10 @@ from handful.embedders.shipped import CARD
 from handful.methods import build_method, method_class, methods
 from handful.runs.config import RunConfig
 from handful.runs.episodes import Protocol, embed
+from handful.runs.evaluation import evaluate_run
 from handful.runs.export import export_run
 from handful.runs.folder import load_run
 from handful.runs.learner import build_learner
-from handful.runs.results import evaluate_run
 from handful.runs.training import train
 from handful.sampling import EpisodeSpec
 

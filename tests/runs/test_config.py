@@ -19,10 +19,10 @@ from handful.embedders.shipped import model_folder, models
 from handful.methods import METHODS
 from handful.runs.config import FORMAT, RunConfig, read_config
 from handful.runs.episodes import Protocol, embed
+from handful.runs.evaluation import evaluate_run
 from handful.runs.export import export_run
 from handful.runs.folder import check_unseen, load_run, seen_classes
 from handful.runs.learner import build_learner, load_model
-from handful.runs.results import evaluate_run
 from handful.runs.training import train
 from handful.sampling import EpisodeSpec
 

@@ -20,9 +20,9 @@ from handful.io import write_json
 from handful.runs import episodes as evaluation
 from handful.runs.config import RunConfig
 from handful.runs.episodes import Protocol
+from handful.runs.evaluation import evaluate_run
 from handful.runs.export import export_run
 from handful.runs.folder import load_run
-from handful.runs.results import evaluate_run
 from handful.runs.training import train
 from handful.sampling import EpisodeSampler, EpisodeSpec, split_labelled
 

@@ -8,7 +8,8 @@ import pytest
 
 from handful.embedders.shipped import model_folder
 from handful.runs.episodes import Protocol
-from handful.runs.results import Result, Unsound, evaluate_run
+from handful.runs.evaluation import evaluate_run
+from handful.runs.results import Result, Unsound
 from handful.sampling import EpisodeSpec
 
 SPEC = EpisodeSpec(ways=5, shots=1, queries=3, unlabelled=4)

@@ -17,9 +17,9 @@ from handful.checkpoint import load_checkpoint, save_checkpoint
 from handful.errors import Interrupted, JobFailed
 from handful.runs.config import RunConfig, read_config, training_spec
 from handful.runs.episodes import Protocol
+from handful.runs.evaluation import evaluate_run
 from handful.runs.folder import load_run, started_from
 from handful.runs.learner import build_learner
-from handful.runs.results import evaluate_run
 from handful.runs.training import learning_rate, train
 from handful.sampling import EpisodeSampler, EpisodeSpec, split_labelled
 

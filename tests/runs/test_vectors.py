@@ -14,10 +14,10 @@ from handful.datasets import load_dataset
 from handful.datasets.cache import cache_root
 from handful.embedders.conv4 import Conv4
 from handful.embedders.shipped import model_folder
-from handful.runs import results, vectors
+from handful.runs import evaluation, vectors
 from handful.runs.episodes import Protocol, embed
+from handful.runs.evaluation import evaluate_run
 from handful.runs.folder import load_images
-from handful.runs.results import evaluate_run
 from handful.sampling import EpisodeSpec
 
 PROTOCOL = Protocol(EpisodeSpec(5, 1, 3, 4), 0.4, splits=2, episodes=6)
@@ -77,14 +77,14 @@ def test_a_second_evaluation_embeds_nothing_and_gives_the_same_numbers(monkeypat
         rows = np.concatenate([np.flatnonzero(whole.labels == label)[:20] for label in range(10)])
         return replace(whole, images=whole.images[rows], labels=whole.labels[rows], class_names=whole.class_names[:10])
 
-    monkeypatch.setattr(results, "embed", counting)
-    monkeypatch.setattr(results, "load_images", few)
+    monkeypatch.setattr(evaluation, "embed", counting)
+    monkeypatch.setattr(evaluation, "load_images", few)
     run = model_folder("tac-glyphs")
     first, second = (evaluate_run(run, PROTOCOL, device="cpu") for _ in range(2))
     assert count == 2, "validation and test classes, once each"
     same = {"wall_seconds": 0.0, "episodes_per_second": 0.0}
     assert replace(first, **same) == replace(second, **same)
-    monkeypatch.setattr(results, "kept_vectors", lambda backbone, images, compute: compute())
+    monkeypatch.setattr(evaluation, "kept_vectors", lambda backbone, images, compute: compute())
     assert replace(evaluate_run(run, PROTOCOL, device="cpu"), **same) == replace(first, **same)
 
 

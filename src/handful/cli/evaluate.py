@@ -75,7 +75,8 @@ def evaluate(
     from ..embedders.shipped import model_folder
     from ..runs.config import read_config
     from ..runs.episodes import Protocol
-    from ..runs.results import evaluate_run, format_accuracy
+    from ..runs.evaluation import evaluate_run
+    from ..runs.results import format_accuracy
 
     keep_memory()
     check_device(device)

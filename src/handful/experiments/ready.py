@@ -12,8 +12,9 @@ from ..datasets.base import Bar
 from ..embedders.shipped import model_folder
 from ..errors import HandfulError
 from ..runs.config import RunConfig
+from ..runs.evaluation import Embedded, evaluate_run
 from ..runs.folder import check_unseen, load_run
-from ..runs.results import Embedded, Result, evaluate_run
+from ..runs.results import Result
 from .plan import Setting, Source
 
 

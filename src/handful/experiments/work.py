@@ -20,8 +20,9 @@ from ..io import write_json
 from ..machine import keep_memory
 from ..progress import messages
 from ..runs.config import RunConfig
+from ..runs.evaluation import Embedded, evaluate_run
 from ..runs.folder import load_images
-from ..runs.results import Embedded, Result, evaluate_run, measured
+from ..runs.results import Result, measured
 from ..runs.training import train
 from .cell import Cell, Outcome, finished, worked, write_measured
 

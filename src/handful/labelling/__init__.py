@@ -10,8 +10,9 @@ from ..datasets.base import Bar, no_bar
 from ..datasets.files import open_files
 from ..errors import HandfulError
 from ..publish import check_free, publishing
+from .estimate import Estimate
 from .export import TABLES, Exporter, exporters, write_predictions
-from .label import Estimate, Labelling, Prediction, find_labels
+from .label import Labelling, Prediction, find_labels
 from .report import REPORT_FILES, report_files
 from .sources import Collection, collect
 

@@ -10,19 +10,16 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
-from sklearn.model_selection import StratifiedKFold
 
 from ..datasets.base import Bar, no_bar
 from ..embedders import DEFAULT, embed_files, load_embedder
 from ..errors import HandfulError
 from ..estimator.classifier import TACClassifier
 from ..estimator.head import Head, head_of
+from .estimate import Estimate, cross_validate
 from .sources import Collection, collect
 
 DOUBTFUL = 0.6  # confidence below which a label is called doubtful
-FOLDS = 5
-CALIBRATED_FROM = 40  # given labels from which on it is worth comparing confidence with truth
 
 
 @dataclass(frozen=True)
@@ -46,22 +43,6 @@ class Prediction:
     none_score: float
     is_none: bool
     source: str
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """Accuracy by cross-validation over the given labels: each is hidden once and predicted from the others.
-
-    Attributes:
-        right, total: hidden labels that were predicted correctly, and all.
-        interval: 95 %, by Wilson's score.
-        calibration: (confidence, share that was right, how many), by fifths of the confidence; empty for few labels.
-    """
-
-    right: int
-    total: int
-    interval: tuple[float, float]
-    calibration: tuple[tuple[float, float, int], ...]
 
 
 @dataclass(frozen=True)
@@ -329,48 +310,6 @@ def _doubt(one: Prediction, threshold: float) -> float:
     side = 1 - threshold if one.none_score > threshold else threshold
     open_question = 1 - abs(one.none_score - threshold) / max(side, 1e-9)
     return open_question if one.is_none else max(open_question, 1 - one.confidence)
-
-
-def cross_validate(
-    model: TACClassifier, vectors: NDArray[np.float32], given: NDArray[np.object_], none: NDArray[np.bool_]
-) -> Estimate | None:
-    """Hide the given labels a fold at a time, and count how many are predicted correctly."""
-    rows = np.flatnonzero(given != "")
-    labels = given[rows].astype(str)
-    fewest = min(Counter(labels).values())
-    if fewest < 2:
-        return None
-    right, sure = np.zeros(len(rows), dtype=bool), np.zeros(len(rows))
-    folds = StratifiedKFold(min(FOLDS, fewest), shuffle=True, random_state=0)
-    for _, hidden in folds.split(rows, labels):
-        known = given.copy()
-        known[rows[hidden]] = ""
-        other = type(model)(**model.get_params()).fit(vectors, known, none=none if none.any() else None)
-        chances = other.label_distributions_[rows[hidden]]
-        right[hidden] = other.classes_[chances.argmax(1)] == labels[hidden]
-        sure[hidden] = chances.max(1)
-    return Estimate(int(right.sum()), len(rows), wilson(int(right.sum()), len(rows)), _calibration(right, sure))
-
-
-def _calibration(right: NDArray[np.bool_], sure: NDArray[np.float64]) -> tuple[tuple[float, float, int], ...]:
-    if len(right) < CALIBRATED_FROM:
-        return ()
-    parts = np.array_split(np.argsort(sure, kind="stable"), 5)
-    return tuple((float(sure[part].mean()), float(right[part].mean()), len(part)) for part in parts)
-
-
-def wilson(right: int, total: int, level: float = 0.95) -> tuple[float, float]:
-    """The 95 % interval of a share by Wilson's score, which is also valid for few samples.
-
-    >>> low, high = wilson(18, 20)
-    >>> f"{low:.3f} to {high:.3f}"
-    '0.699 to 0.972'
-    """
-    z = float(ndtri((1 + level) / 2))
-    share, extra = right / total, z * z / total
-    middle = (share + extra / 2) / (1 + extra)
-    half = z * ((share * (1 - share) / total + extra / total / 4) ** 0.5) / (1 + extra)
-    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def as_row(one: Prediction) -> dict[str, Any]:

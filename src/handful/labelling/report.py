@@ -18,9 +18,10 @@ from ..datasets.cache import cache_root, write_cache
 from ..datasets.files import Files
 from ..datasets.images import BrokenImage, decode, quiet
 from ..errors import HandfulError
-from ..reports.figures import COLOURS, GREY, MARKERS, Row, add_legend
+from ..reports.figures import COLOURS, GREY, MARKERS, Row, add_legend, in_the_plane
 from ..reports.page import PAGE, TEXT, Report, provenance
-from .label import DOUBTFUL, Estimate, Labelling, Prediction
+from .estimate import Estimate
+from .label import DOUBTFUL, Labelling, Prediction
 
 REPORT_FILES = (
     PAGE, TEXT,
@@ -157,11 +158,9 @@ def flattened(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
         if kept.size == 2 * len(vectors) and np.isfinite(kept).all():
             return kept.reshape(-1, 2)
     from sklearn.decomposition import PCA
-    from sklearn.manifold import TSNE
 
     plain = PCA(min(50, *vectors.shape), random_state=0).fit_transform(vectors)  # much faster, and looks the same
-    embedding = TSNE(init="pca", perplexity=min(30, (len(vectors) - 1) / 3), random_state=0)
-    flat = np.ascontiguousarray(embedding.fit_transform(plain), dtype="<f4")
+    flat = np.ascontiguousarray(in_the_plane(plain, 0), dtype="<f4")
     with suppress(HandfulError):  # a cache that cannot be written costs time, and nothing else
         write_cache(path, flat.tobytes())
     return flat

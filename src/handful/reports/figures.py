@@ -11,6 +11,7 @@ import torch
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 from torch import Tensor
 
 from .. import functional as F
@@ -25,6 +26,7 @@ COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#000000", "#5
 MARKERS = "os^D"  # the next one when the colours have run out
 GREY = "#b8b8b8"
 MOST_LETTERS = 40  # of a name in a legend
+FEW_POINTS = 2000  # fewer are laid out by one thread
 
 
 def add_legend(owner: Figure | Axes, entries: Sequence[tuple[Artist, str]], **options: Any) -> None:
@@ -206,14 +208,22 @@ def tac_spaces(method: TapNet, episode: Episode, iterations: tuple[int, ...]) ->
     return spaces
 
 
+def in_the_plane(points: NDArray[Any], seed: int) -> NDArray[Any]:
+    """t-SNE: points (n, D) -> (n, 2), so that neighbours stay neighbours."""
+    from sklearn.manifold import TSNE  # takes a second, and other figures need nothing of it
+    from threadpoolctl import threadpool_limits
+
+    embedding = TSNE(init="pca", perplexity=min(30, (len(points) - 1) / 3), random_state=seed)
+    # A few points are done before threads have met; on a busy machine these wait for one another for minutes.
+    with threadpool_limits(1 if len(points) < FEW_POINTS else None):
+        return np.asarray(embedding.fit_transform(points))
+
+
 def tsne_rows(spaces: list[Space], labels: Tensor, names: list[str], seed: int) -> list[Row]:
     """t-SNE of each space: a row per unlabelled point, with its class and that of its cluster."""
-    from sklearn.manifold import TSNE  # takes a second, and other figures need nothing of it
-
     rows = []
     for space in spaces:
-        embedding = TSNE(init="pca", perplexity=min(30, (len(labels) - 1) / 3), random_state=seed)
-        flat = embedding.fit_transform(space.points.cpu().numpy())
+        flat = in_the_plane(space.points.cpu().numpy(), seed)
         for (x, y), truth, found in zip(flat.tolist(), labels.tolist(), space.assigned.tolist(), strict=True):
             rows.append({"space": space.title, "x": x, "y": y, "class": names[truth], "cluster": names[found]})
     return rows

@@ -1,33 +1,18 @@
-"""Results: a run measured on test classes, and what was measured before, as files hold it."""
+"""Results: what was measured with a run on test classes, as files hold it."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-import math
 import sys
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-
-from ..datasets import ImageSet, dataset_spec
-from ..datasets.base import Bar, no_bar
-from ..embedders.shipped import is_shipped
 from ..errors import HandfulError
-from ..io import read_object, refuse_links, write_json
-from ..machine import compute_device
-from .config import MOST_REFINEMENTS, MOST_SEED, RunConfig, check_range
-from .episodes import Accuracy, Protocol, choose_iterations, embed, evaluate
-from .folder import check_unseen, load_images, load_run
-from .vectors import kept_vectors
+from ..io import read_object
 
 CELL = "cell.json"  # all measurements of a run folder that is a cell of a grid
-MOST_EPISODES = 10**7  # of all splits of a protocol, whose accuracies are kept in memory
 
 
 class Unsound(HandfulError):  # noqa: N818 - reads better
@@ -210,149 +195,3 @@ _SOUND: dict[str, Callable[[Any], bool]] = {
     "protocol": lambda value: isinstance(value, dict) and isinstance(value.get("description"), str) and "spec" in value,
     "trained": _training,
 }
-
-
-def _check_protocol(protocol: Protocol, iterations: int | None) -> None:
-    for name in ("splits", "episodes"):
-        check_range(name, getattr(protocol, name), 1, MOST_EPISODES)
-    check_range("splits times episodes", protocol.splits * protocol.episodes, 1, MOST_EPISODES)
-    check_range("the seed", protocol.seed, 0, MOST_SEED)
-    check_range("iterations", iterations or 0, 0, MOST_REFINEMENTS)
-
-
-class Embedded:
-    """The vectors of one model's images, each embedded once, for several measurements; the disk keeps them, too."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[str, str], Tensor] = {}
-
-    def vectors(self, backbone: nn.Module, images: ImageSet, bar: Bar) -> Tensor:
-        key = (images.split, images.fingerprint())
-        if key not in self._known:
-            pixels = images.images
-            self._known[key] = kept_vectors(
-                backbone, pixels, lambda: embed(backbone, pixels, progress=bar("embedding", len(pixels)))
-            )
-        return self._known[key]
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataChoice:
-    """The data that a run is measured on, where they are not those of the run.
-
-    Attributes:
-        dataset, data: another data set, or another place of its files.
-        data_options: options of the data set; those of the run by default, as far as the data set is the same.
-        strict: refuse files of which some cannot be read.
-    """
-
-    dataset: str | None = None
-    data: str | None = None
-    data_options: dict[str, Any] | None = None
-    strict: bool = False
-
-    def apply(self, config: RunConfig) -> RunConfig:
-        """The settings of a run with the data that it is measured on."""
-        if self.dataset is not None and self.dataset != config.dataset:
-            sized = {"image_size": config.image_size} if "image_size" in dataset_spec(self.dataset).options else {}
-            config = replace(config, dataset=self.dataset, data=None, data_options=sized)
-        options = {**config.data_options, **(self.data_options or {})}
-        return replace(config, data=self.data or config.data, data_options=options)
-
-
-def evaluate_run(
-    folder: Path,
-    protocol: Protocol,
-    *,
-    method: str | None = None,
-    iterations: int | None = None,
-    device: str = "auto",
-    bar: Bar | None = None,
-    embedded: Embedded | None = None,
-    **choice: Any,
-) -> Result:
-    """Measure a run folder on test classes; the result is returned, and kept in ``folder/results``
-    unless the folder is that of a model that comes with the package, which is not written to.
-
-    Args:
-        folder: a run of ``handful train``, or a model (:func:`handful.embedders.shipped.model_folder`).
-        protocol: what is measured.
-        method: evaluate the weights as another method that learns the same things.
-        iterations: refinements; None chooses them on the validation classes.
-        device: auto, cpu, cuda or mps.
-        bar: ``bar(what, total)`` opens a progress bar and gives the function that moves it.
-        embedded: keeps the vectors of the run's images for the next measurement of the same run.
-        choice: of :class:`DataChoice`: ``dataset``, ``data``, ``data_options``, ``strict``.
-    """
-    chosen = DataChoice(**choice)
-    _check_protocol(protocol, iterations)
-    refuse_links(folder, "results")
-    trained, learner, state = load_run(folder, method)
-    config = chosen.apply(trained)
-    learner.to(compute_device(device))
-    started, tick, embedded = time.perf_counter(), bar or no_bar, embedded or Embedded()
-    test = load_images(config, "test", strict=chosen.strict, bar=tick)
-    if config.dataset == trained.dataset:
-        check_unseen(folder, test)
-    if iterations is None:
-        iterations = config.options.get("iterations") if learner.method.iterative else 0
-    chosen_on = None
-    if iterations is None:
-        validation, chosen_on = load_images(config, "val", strict=chosen.strict, bar=tick), "validation classes"
-        found = embedded.vectors(learner.backbone, validation, tick)
-        iterations = choose_iterations(learner.method, found, validation, protocol)
-    vectors = embedded.vectors(learner.backbone, test, tick)
-    ticking, begun = tick("episodes", protocol.splits * protocol.episodes), time.perf_counter()
-    accuracy = evaluate(learner.method, vectors, test, protocol, iterations, progress=ticking)
-    done = time.perf_counter()
-    result = Result(
-        method=method or config.method,
-        title=learner.method.title,
-        run=folder.name if is_shipped(folder) else str(folder),
-        fingerprint=test.fingerprint(),
-        **_settings(config, protocol),
-        **_measurements(accuracy),
-        iterations_chosen_on=chosen_on,
-        trained=_trained(config, state),
-        wall_seconds=round(done - started, 3),
-        episodes_per_second=round(accuracy.episodes / (done - begun), 1),
-    )
-    if not is_shipped(folder):
-        _keep(result, folder, iterations)
-    return result
-
-
-def _settings(config: RunConfig, protocol: Protocol) -> dict[str, Any]:
-    """Data, protocol and PyTorch as fields of a result."""
-    return {
-        "dataset": config.dataset,
-        "data_options": config.data_options,
-        "protocol": protocol.to_json(),
-        "seed": protocol.seed,
-        "torch": torch.__version__,
-    }
-
-
-def _measurements(accuracy: Accuracy) -> dict[str, Any]:
-    """An accuracy as fields of a result: of a single episode no interval is known."""
-    known = math.isfinite(accuracy.interval)
-    unknown = {} if known else {"interval": None, "intervals": None}
-    return {"n": accuracy.episodes, **asdict(accuracy), **unknown}
-
-
-def _keep(result: Result, folder: Path, iterations: int) -> None:
-    """Write a result to the run's folder, under a name of its own for all that was asked for."""
-    about = [result.protocol, result.method, result.dataset, iterations, result.fingerprint]
-    kind = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:8]
-    write_json(folder / "results" / f"{result.method}-{result.dataset}-{kind}.json", result.to_json())
-
-
-def _trained(config: RunConfig, state: dict[str, Any]) -> Trained:
-    return Trained(
-        method=config.method,
-        episodes=state["episode"],
-        episodes_planned=config.episodes,
-        spec=config.train.to_json(),
-        val_accuracy=state["best"],
-        seed=config.seed,
-    )
