@@ -16,12 +16,14 @@ import pytest
 from album import truth, write_labels
 
 import handful
+from command import handful as handful_command
 from handful import HandfulError
 from handful.cli import app, main
 from handful.embedders.shipped import model_folder
 from handful.estimator.head import head_of, load_head
-from handful.labelling import find_labels, label_images
+from handful.labelling import find_labels, label_images, true_accuracy
 from handful.labelling.label import _two_best
+from handful.labelling.report import describe, questions
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -62,9 +64,16 @@ def test_what_is_written(photos, labels, embedder, tmp_path):
     out = tmp_path / "out"
     found = label_images(photos, labels, out, embedder=embedder, folders="copy", label_studio=True)
     rows = read(out / "predictions.csv")
-    assert list(rows[0]) == ["path", "label", "confidence", "runner_up", "none_score", "is_none", "source"]
+    plain = ["path", "label", "confidence", "runner_up", "none_score", "is_none", "source"]
+    chances = [f"p:{name}" for name in found.classes]
+    assert list(rows[0]) == [*plain, *chances]
+    for row in rows:
+        assert abs(sum(float(row[name]) for name in chances) - 1) < 0.001
+        assert row["confidence"] == row[f"p:{row['label']}"]
     lines = [json.loads(line) for line in (out / "predictions.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert [{key: str(value) for key, value in line.items()} for line in lines] == rows
+    for line, row in zip(lines, rows, strict=True):
+        assert {key: str(line[key]) for key in plain} == {key: row[key] for key in plain}
+        assert line["probabilities"] == {k: float(row[f"p:{k}"]) for k in found.classes if float(row[f"p:{k}"])}
     assert [row["path"] for row in rows] == [one.path for one in found.predictions]
 
     tasks = json.loads((out / "label-studio.json").read_text(encoding="utf-8"))
@@ -194,6 +203,44 @@ def test_the_accuracy_is_unknown_for_single_labels(photos, embedder):
     rows = [("day 0/00.png", "red"), ("day 1/01.png", "green"), ("day 0/02.png", "blue")]
     found = find_labels(photos, write_labels(photos.parent / "labels.csv", rows), embedder=embedder)
     assert found.estimate is None
+
+
+def image(index: int) -> str:
+    return f"day {index % 2}/{index:02d}.png"
+
+
+def test_one_class_with_a_single_label_takes_the_estimate_from_nobody(photos, embedder):
+    rows = [(image(index), truth(image(index))) for index in (0, 1, 2, 3, 4)]
+    found = find_labels(photos, write_labels(photos.parent / "labels.csv", rows), embedder=embedder)
+    assert found.estimate is not None
+    assert (found.estimate.total, found.estimate.single) == (4, ("blue",))
+    assert "classes with a single label: 'blue'" in describe(found.estimate)
+
+
+def test_labels_that_look_alike_and_given_labels_that_look_wrong_are_asked_about(photos, embedder):
+    right = {image(index): truth(image(index)) for index in range(30)}
+    wrong = right | {image(0): "green"}  # it is red
+    found = find_labels(photos, write_labels(photos.parent / "wrong.csv", [*wrong.items()]), embedder=embedder)
+    assert [path for path, *_ in found.suspects()] == [image(0)]
+    assert any(f"Is {image(0)} really 'green'?" in question for question in questions(found))
+    typo = write_labels(photos.parent / "typo.csv", [*(right | {image(1): "gren"}).items()])
+    assert find_labels(photos, typo, embedder=embedder).alike == [("green", "gren")]
+
+
+def test_the_truth_says_how_many_are_really_right(photos, labels, embedder, tmp_path):
+    found = find_labels(photos, labels, embedder=embedder)
+    known = {one.path: "none-of-these" if truth(one.path) == "sand" else truth(one.path) for one in found.predictions}
+    real = true_accuracy(found, known)
+    predicted = [one for one in found.predictions if one.source == "predicted"]
+    right = sum(("none-of-these" if one.is_none else one.label) == known[one.path] for one in predicted)
+    assert (real.right, real.total, real.of_none) == (right, len(predicted), 12)
+    assert true_accuracy(found, {}) is None
+    table = write_labels(tmp_path / "truth.csv", known.items())
+    words = ["label", photos, "--labels", labels, "--truth", table, "--embedder", embedder, "--no-report"]
+    out = handful_command(*words, "--out", tmp_path / "out").stdout
+    assert f"True accuracy: {right} of {len(predicted)} predicted labels are right" in out
+    content = handful_command(*words, "--out", tmp_path / "out", "--json").stdout
+    assert json.loads(content)["truth"]["right"] == right
 
 
 def test_vectors_of_your_own(photos, labels, tmp_path):

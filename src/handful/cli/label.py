@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -74,6 +75,10 @@ def label(
         str | None, typer.Option(help="copy or link: sort the images into OUT/images/LABEL/. Never moves them.")
     ] = None,
     label_studio: Annotated[bool, typer.Option("--label-studio", help="Also write label-studio.json.")] = False,
+    truth: Annotated[
+        Path | None,
+        typer.Option(help="CSV file path,label with the true labels: prints how many predictions are really right."),
+    ] = None,
     report: Annotated[bool, typer.Option(help="Write report.html, with thumbnails and a map.")] = True,
     device: Device = "auto",
     as_json: JsonFlag = False,
@@ -87,9 +92,10 @@ def label(
 
     Example: `handful label photos/ --labels labels.csv --out labelled`
     """
-    from ..labelling import label_images
+    from ..labelling import label_images, read_labels, true_accuracy
 
     check_device(device)
+    known = {} if truth is None else read_labels(images, truth)
     with progress_bar() as bar:
         found = label_images(
             images, labels, out, report=report, exports=exports or (), label_studio=label_studio,
@@ -98,7 +104,7 @@ def label(
             head=None if head == "none" else head, distractors=distractors, none_threshold=none_threshold,
             none_label=none_label, iterations=iterations, suggestions=suggestions, device=device,
         )  # fmt: skip
-    counts = found.counts()
+    counts, real = found.counts(), true_accuracy(found, known, none_label)
     if as_json:
         content = {
             "images": len(found.predictions), "counts": counts, "none": len(found.none()),
@@ -106,12 +112,17 @@ def label(
             "label_next": found.next_to_label,
             "estimate": None if found.estimate is None else {
                 "right": found.estimate.right, "total": found.estimate.total, "interval": found.estimate.interval,
+                "logistic_regression": found.estimate.baseline, "single": found.estimate.single,
             },
-            "about": found.about, "out": str(out),
+            "truth": None if real is None else asdict(real), "alike": found.alike,
+            "suspects": found.suspects(), "about": found.about, "out": str(out),
         }  # fmt: skip
         typer.echo(json_text(content))
         return
     _print(found, counts)
+    if truth is not None:
+        unknown = f"{truth} has the label of none of the predicted images: nothing to compare with"
+        console.print(unknown if real is None else real.describe(), soft_wrap=True)
     broken = list(found.broken.items())
     for name, reason in broken[:MOST_BROKEN]:
         messages.print(f"not read: {name}: {reason}", soft_wrap=True)
@@ -125,7 +136,7 @@ def label(
 def _print(found: Labelling, counts: dict[str, int]) -> None:
     """How many images each class has, how accurate that is, and what to label next."""
     from ..labelling.label import DOUBTFUL
-    from ..labelling.report import describe
+    from ..labelling.report import describe, questions
 
     shown = counts
     if len(counts) > MOST_CLASSES:
@@ -141,6 +152,8 @@ def _print(found: Labelling, counts: dict[str, int]) -> None:
         console.print(f"... and {more:,} more classes of {rest:,} images: see predictions.csv")
     doubtful = f"{len(found.doubtful())} labels are doubtful (less than {DOUBTFUL:.0%} sure)."
     console.print(f"{doubtful} {describe(found.estimate)}", soft_wrap=True)
+    for question in questions(found):
+        console.print(question, soft_wrap=True)
     if found.next_to_label:
         console.print(f"Label next: {', '.join(found.next_to_label)}", soft_wrap=True)
 

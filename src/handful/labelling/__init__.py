@@ -14,7 +14,8 @@ from .estimate import Estimate
 from .export import TABLES, Exporter, exporters, write_predictions
 from .label import Labelling, Prediction, find_labels
 from .report import REPORT_FILES, report_files
-from .sources import Collection, collect
+from .sources import Collection, collect, read_labels
+from .truth import TrueAccuracy, true_accuracy
 
 
 def label_images(
@@ -80,4 +81,15 @@ def _check_out(out: Path, images: Path, report: bool, wanted: list[Exporter]) ->
     check_free(out, files, [name for one in wanted for name in one.folders])
 
 
-__all__ = ["Collection", "Estimate", "Labelling", "Prediction", "collect", "find_labels", "label_images"]
+__all__ = [
+    "Collection",
+    "Estimate",
+    "Labelling",
+    "Prediction",
+    "TrueAccuracy",
+    "collect",
+    "find_labels",
+    "label_images",
+    "read_labels",
+    "true_accuracy",
+]

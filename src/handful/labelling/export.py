@@ -13,6 +13,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
+
 from ..datasets.files import Files
 from ..datasets.images import BrokenImage, printable
 from ..errors import HandfulError
@@ -23,6 +25,7 @@ NONE_FOLDER = "none-of-these"
 EXPORT = "images"  # the folder that is exported to
 TABLES = ("predictions.csv", "predictions.jsonl")
 LABEL_STUDIO = "label-studio.json"
+MOST_COLUMNS = 100  # classes whose probabilities have a column each in the CSV file; the JSON lines have all
 LONGEST = 200  # bytes of an exported name: systems allow 255, and other programs may want to add to it
 # What Windows does not take for a name, whatever comes behind the dot.
 _RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])(\..*)?", re.IGNORECASE)
@@ -30,13 +33,20 @@ _UNFIT = re.compile(r'[<>:"/\\|?*\x00-\x1f\x7f]')
 
 
 def write_predictions(found: Labelling, out: Path) -> None:
-    """``predictions.csv`` and ``predictions.jsonl``: one line per image.
+    """``predictions.csv`` and ``predictions.jsonl``: one line per image, with the probability of every class.
 
     The CSV file is safe to open in a spreadsheet (see :func:`csv_bytes`); the JSON lines have every name as it is.
     """
     rows = [as_row(one) for one in found.predictions]
-    (out / TABLES[0]).write_bytes(csv_bytes(rows))
-    (out / TABLES[1]).write_bytes(b"".join(map(_json_line, rows)))
+    chances = found.probabilities
+    columns = found.classes if len(found.classes) <= MOST_COLUMNS else []
+    table = [row | {f"p:{name}": round(float(chances[i, k]), 4) for k, name in enumerate(columns)}
+             for i, row in enumerate(rows)]  # fmt: skip
+    (out / TABLES[0]).write_bytes(csv_bytes(table))
+    with (out / TABLES[1]).open("wb") as file:
+        for row, line in zip(rows, chances, strict=True):
+            likely = [(found.classes[k], round(float(line[k]), 4)) for k in np.argsort(-line, kind="stable")]
+            file.write(_json_line(row | {"probabilities": {name: value for name, value in likely if value > 0}}))
 
 
 def _json_line(row: dict[str, Any]) -> bytes:

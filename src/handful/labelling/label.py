@@ -17,7 +17,7 @@ from ..errors import HandfulError
 from ..estimator.classifier import TACClassifier
 from ..estimator.head import Head, head_of
 from .estimate import Estimate, cross_validate
-from .sources import Collection, collect
+from .sources import Collection, collect, look_alike
 
 DOUBTFUL = 0.6  # confidence below which a label is called doubtful
 
@@ -56,7 +56,8 @@ class Labelling:
         broken: images that cannot be read, with the reason.
         threshold: of ``none_score``.
         next_to_label: paths of uncertain images that differ from one another, most useful first.
-        estimate: of the accuracy; None if a class has a single label.
+        estimate: of the accuracy; None if no class has two labels.
+        alike: pairs of labels that look like one class written in two ways.
         about: embedder, head and settings.
         fitted: the vectors and the model behind it, which :meth:`relabelled` uses again.
     """
@@ -69,6 +70,7 @@ class Labelling:
     next_to_label: list[str]
     estimate: Estimate | None
     about: dict[str, str]
+    alike: list[tuple[str, str]] = field(default_factory=list)
     fitted: Fitted | None = field(default=None, repr=False, compare=False)
 
     def relabelled(self, changes: Mapping[str, str]) -> Labelling:
@@ -89,6 +91,20 @@ class Labelling:
 
     def none(self) -> list[Prediction]:
         return [one for one in self.predictions if one.is_none]
+
+    @property
+    def probabilities(self) -> NDArray[Any]:
+        """(images, classes): of each label, given that the image belongs to one of the classes."""
+        if self.fitted is None:
+            raise HandfulError("this labelling was made without its model: call find_labels")
+        return np.asarray(self.fitted.model.label_distributions_)
+
+    def suspects(self) -> list[tuple[str, str, str, float]]:
+        """Given labels that look wrong: (path, given, predicted when it was hidden, how sure)."""
+        if self.estimate is None or self.fitted is None:
+            return []
+        names = self.fitted.images.names
+        return [(names[one.row], one.label, one.found, one.confidence) for one in self.estimate.suspects()]
 
     def doubtful(self) -> list[Prediction]:
         return [
@@ -224,6 +240,7 @@ def _labelling(fitted: Fitted) -> Labelling:
         next_to_label=suggest(found, unit, threshold, settings.suggestions),
         estimate=cross_validate(model, images.vectors, fitted.given, fitted.none),
         about=_about(fitted, threshold),
+        alike=look_alike(model.classes_.tolist()),
         fitted=fitted,
     )
 

@@ -30,6 +30,8 @@ REPORT_FILES = (
 THUMBNAIL = 112  # pixels
 SHOWN = 6  # images of a class at either end
 SHOWN_NONE = 18
+MOST_ASKED = 10  # questions of each kind
+MOST_MISTAKES = 30  # kinds of mistakes
 SHOWN_CLASSES = 40  # of which the page shows images
 MAPPED_CLASSES = len(COLOURS) * len(MARKERS)  # that can be told apart on the map
 FADED = "#7f95a8"  # classes for which no colour is left
@@ -51,6 +53,9 @@ def report_files(found: Labelling, files: Files, command: str, bar: Bar = no_bar
         report.section("Label these next")
         report.paragraph("The least certain images that differ from one another: their labels would help most.")
         _gallery(report, files, [by_path[path] for path in found.next_to_label])
+    if found.estimate is not None:
+        report.section("How accurate is this?")
+        _by_class(report, found.estimate)
     tick(1)
     report.section("The map")
     rows = map_rows(found)
@@ -110,6 +115,8 @@ def _summary(report: Report, found: Labelling) -> None:
         f"{found.threshold:.3f}."
     )
     report.paragraph(describe(found.estimate))
+    for question in questions(found):
+        report.paragraph(question)
     if found.estimate is not None and found.estimate.calibration:
         rows: list[Row] = [
             {"confidence": sure, "accuracy": right, "images": count}
@@ -121,13 +128,46 @@ def _summary(report: Report, found: Labelling) -> None:
 def describe(estimate: Estimate | None) -> str:
     """What is known about the accuracy, in words."""
     if estimate is None:
-        return "How accurate this is cannot be said: it takes two labels of each class or more."
-    low, high = estimate.interval
+        return "How accurate this is cannot be said: it takes a class with two labels or more."
+    (low, high), total = estimate.interval, estimate.total
+    single = ""
+    if estimate.single:
+        named = ", ".join(f"'{label}'" for label in estimate.single[:3])
+        more = f" and {len(estimate.single) - 3} more" if len(estimate.single) > 3 else ""
+        single = f" Nothing is known about classes with a single label: {named}{more}."
     return (
-        f"Accuracy: {estimate.right} of {estimate.total} given labels were found when they were hidden, "
-        f"{estimate.right / estimate.total:.0%} (95 % interval {low:.0%} to {high:.0%}). This holds for images like "
-        "those that you labelled; a choice of easy ones flatters it, and with all labels in use it is a little better."
+        f"Accuracy: {estimate.right} of {total} given labels were found when they were hidden, "
+        f"{estimate.right / total:.0%} (95 % interval {low:.0%} to {high:.0%}); logistic regression on your labels "
+        f"alone: {estimate.baseline / total:.0%}. An image that was called none of these counts as wrong. This holds "
+        "for images like those that you labelled; a choice of easy ones flatters it, and with all labels in use it is "
+        f"a little better.{single}"
     )
+
+
+def questions(found: Labelling) -> list[str]:
+    """What the user should look at: labels that may be one class, and given labels that look wrong."""
+    asked = [
+        f"The labels '{one}' and '{other}' look alike: are they one class?" for one, other in found.alike[:MOST_ASKED]
+    ]
+    for path, given, other, sure in found.suspects()[:MOST_ASKED]:
+        asked.append(f"Is {path} really '{given}'? Without its label it is {sure:.0%} surely '{other}'.")
+    return asked
+
+
+def _by_class(report: Report, estimate: Estimate) -> None:
+    """How the hidden labels of each class fared, which classes were taken for one another, and the calibration."""
+    lines = []
+    for label, (right, given, called) in estimate.by_class().items():
+        precision = f"{right / called:.0%}" if called else ""
+        lines.append([label, f"{right} of {given}", f"{right / given:.0%}", precision])
+    report.paragraph(
+        "The hidden labels by class: found, and of the images that were called so, the share that is right."
+    )
+    report.table(["label", "found", "recall", "precision"], lines)
+    if mistakes := estimate.confusions():
+        report.paragraph("Taken for one another:")
+        rows = [[given, other or "none of these", str(count)] for given, other, count in mistakes[:MOST_MISTAKES]]
+        report.table(["given", "predicted", "times"], rows)
 
 
 def map_rows(found: Labelling) -> list[Row]:

@@ -6,8 +6,9 @@ import csv
 import io
 import stat
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
@@ -22,6 +23,8 @@ TABLES = ("labels.csv", "metadata.csv")  # read from the folder itself if no oth
 PREDICTED = ("none_score", "is_none", "source")  # columns that a predictions.csv of ours has beside path and label
 SEPARATORS = (",", ";", "\t")  # Excel writes the second where a comma is for decimals
 MOST_LETTERS = 1 << 20  # of a line of a table
+LEAST_LETTERS = 4  # of a label from which on one letter more or less may be a slip
+MOST_ALIKE = 8  # labels of one form: more are numbered or lettered on purpose
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,39 @@ def _divided(given: dict[str, str], none_label: str) -> tuple[dict[str, str], fr
         what = "no image is labelled" if not classes else f"all labelled images are of one class, '{classes[0]}'"
         raise HandfulError(f"{what}: label some images of two classes or more, in a CSV file path,label (--labels)")
     return known, none
+
+
+def read_labels(images: Path, table: Path) -> dict[str, str]:
+    """The labels in a CSV file ``path,label``, by the names of the images in a folder or archive."""
+    files = open_files(images)
+    names = [name for name in files.under("") if is_image(name)]
+    with _opened_file(table) as file:
+        return _read(file, str(table), files, names)
+
+
+def look_alike(labels: Sequence[str]) -> list[tuple[str, str]]:
+    """Pairs of labels that may be one class: they differ in case, spaces or punctuation only, or by one letter.
+
+    >>> look_alike(["Dress", "dres", "dress", "shirt", "shoe 1", "shoe 2"])
+    [('Dress', 'dres'), ('Dress', 'dress'), ('dres', 'dress')]
+    """
+    by_form: dict[str, list[str]] = {}
+    for label in sorted(set(labels)):
+        plain = "".join(letter for letter in unicodedata.normalize("NFKC", label).casefold() if letter.isalnum())
+        for form in {plain, *_with_a_gap(plain)}:
+            by_form.setdefault(form, []).append(label)
+    pairs = {pair for alike in by_form.values() if len(alike) <= MOST_ALIKE for pair in combinations(alike, 2)}
+    return sorted(pairs)
+
+
+def _with_a_gap(word: str) -> Iterator[str]:
+    """The word without one of its letters: two words that share such a form differ by one letter. Digits tell apart."""
+    if len(word) < LEAST_LETTERS:
+        return
+    for place, letter in enumerate(word):
+        if letter.isalpha():
+            yield word[:place] + word[place + 1 :]
+            yield f"{word[:place]}_{word[place + 1 :]}"
 
 
 def _folder_labels(names: list[str]) -> dict[str, str]:
