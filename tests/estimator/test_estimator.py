@@ -12,7 +12,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from handful import Head, TACClassifier
-from handful.estimator.clustering import CHUNK_BYTES, Frame, Points, chunks
+from handful.estimator.rows import CHUNK_BYTES, Frame, Points, chunks
 
 # The checks below label their rows -1 and 1. Here, as in sklearn.semi_supervised, -1 says that a row is unlabelled, so
 # what they pass has one class only, which is refused.
@@ -24,7 +24,7 @@ def expected(estimator):
 
 
 @parametrize_with_checks(
-    [TACClassifier(), TACClassifier(distractors=True), TACClassifier(iterations=0, scale=3.0)],
+    [TACClassifier(), TACClassifier(distractors=False), TACClassifier(iterations=0, scale=3.0, distractors=True)],
     expected_failed_checks=expected,
 )
 def test_scikit_learn_s_checks(estimator, check):
@@ -60,8 +60,8 @@ def hidden(truth, shots=2):
 
 
 def test_unlabelled_rows_help(task):
-    x, truth, y = task
-    x = x + 3 * np.random.default_rng(3).normal(size=x.shape)
+    x, truth, _ = task
+    x, y = x + 2 * np.random.default_rng(3).normal(size=x.shape), hidden(truth, shots=1)
     model = TACClassifier().fit(x, y)
     alone = TACClassifier(iterations=0).fit(x, y)
     free = y < 0
@@ -76,7 +76,7 @@ def test_unlabelled_rows_help(task):
 def test_row_order_does_not_matter(task):
     x, _, y = task
     order = np.random.default_rng(1).permutation(len(x))
-    for distractors in (False, True):
+    for distractors in (False, True, "auto"):
         straight, mixed = (
             TACClassifier(distractors=distractors).fit(x[rows], y[rows]) for rows in (np.arange(len(x)), order)
         )
@@ -88,7 +88,7 @@ def test_row_order_does_not_matter(task):
 def test_chunks_change_nothing(task, monkeypatch):
     x, _, y = task
     whole = TACClassifier(distractors=True).fit(x, y)
-    monkeypatch.setattr("handful.estimator.clustering.CHUNK_BYTES", 7 * 32 * 8)
+    monkeypatch.setattr("handful.estimator.rows.CHUNK_BYTES", 7 * 32 * 8)
     parts = TACClassifier(distractors=True).fit(x, y)
     np.testing.assert_allclose(parts.label_distributions_, whole.label_distributions_, atol=1e-9)
     np.testing.assert_allclose(parts.none_score(x), whole.none_score(x), atol=1e-9)
@@ -135,10 +135,6 @@ def test_the_unit_vectors_are_those_of_the_definition(task):
         unit = unit if mapping is None else unit @ mapping.T
         unit /= np.linalg.norm(unit, axis=1, keepdims=True)
         np.testing.assert_allclose(points.vectors(slice(None)), unit, atol=1e-12)
-        directions = rng.normal(size=(3, unit.shape[1]))
-        np.testing.assert_allclose(points.cosines(directions)(slice(0, 50)), unit[:50] @ directions.T, atol=1e-12)
-        weights = rng.uniform(size=(300, 3))
-        np.testing.assert_allclose(points.sums(slice(None), weights), weights.T @ unit, atol=1e-10)
 
 
 def test_rows_of_other_classes_are_none_of_these(clusters):
@@ -152,20 +148,24 @@ def test_rows_of_other_classes_are_none_of_these(clusters):
     assert (model.transduction_ == truth)[free & ~other].mean() > 0.95
     naive = TACClassifier().fit(x, y)
     assert (naive.transduction_ == truth)[free & ~other].mean() <= (model.transduction_ == truth)[free & ~other].mean()
-    scores = model.none_score(x)
-    assert ((scores >= 0) & (scores <= 1)).all()
-    assert (none == (scores > model.none_threshold_)).all()
+    rates = model.none_score(x)
+    assert ((rates >= 0) & (rates <= 1)).all()
+    assert (none == (rates <= model.none_threshold_)).all() and model.none_threshold_ == 0.1
+    assert model.none_share_ == pytest.approx(other.mean(), abs=0.2)
 
 
 def test_rows_known_to_be_none(clusters):
     x, truth = clusters
-    y = hidden(truth)
+    y = hidden(truth, shots=4)
     none = np.zeros(len(y), dtype=bool)
     none[np.flatnonzero(truth >= 5)[:12]] = True
     model = TACClassifier().fit(x, y, none=none)
     rest = (y < 0) & ~none
     assert model.is_none(x[rest & (truth >= 5)]).mean() > 0.95
     assert model.is_none(x[rest & (truth < 5)]).mean() < 0.1
+    one = np.zeros(len(y), dtype=bool)
+    one[np.flatnonzero(none)[0]] = True
+    assert model.refit(y, none=one).none_threshold_ == 0.1, "a single one says that there are such rows"
 
 
 @pytest.mark.parametrize("distractors", [False, True])
@@ -175,7 +175,7 @@ def test_points_from_nowhere(task, distractors):
     model = TACClassifier(distractors=distractors).fit(np.concatenate([x, strange]), np.append(y, [-1] * 5))
     assert np.isfinite(model.label_distributions_).all()
     assert np.isfinite(model.none_score(strange)).all()
-    assert model.is_none(strange[[0]]).all() or distractors, "nothing is known of it, so it is not simply class 0"
+    assert model.is_none(strange[[0]]).all() == distractors, "nothing is known of it"
     clean = TACClassifier(distractors=distractors).fit(x, y)
     assert (model.transduction_[:-5] == clean.transduction_).mean() > 0.97, "and the others do not mind"
 
@@ -193,7 +193,10 @@ def test_points_from_nowhere(task, distractors):
         ({"iterations": True}, "iterations must be a whole number from 0 on, got True"),
         ({"scale": True}, "scale must be 'auto' or a number above 0, got True"),
         ({"scale": np.ones(2)}, "scale must be 'auto' or a number above 0, got array"),
-        ({"distractors": "no"}, "distractors must be True or False, got 'no'"),
+        ({"distractors": "no"}, "distractors must be True, False or 'auto', got 'no'"),
+        ({"distractors": 1}, "distractors must be True, False or 'auto', got 1"),
+        ({"none_rate": 1.5}, "none_rate must be a number from 0 to 1, got 1.5"),
+        ({"none_rate": True}, "none_rate must be a number from 0 to 1, got True"),
     ],
 )
 def test_bad_settings(task, change, sentence):
@@ -225,7 +228,7 @@ def test_bad_labels(task):
 
 
 def test_it_says_where_it_clusters():
-    assert "without a head: clusters in the centred, normalised embedding space" in repr(TACClassifier())
+    assert "without a head: the space is adapted to the soft labels" in repr(TACClassifier())
     assert "TACClassifier(" in repr(TACClassifier(head="x")) and "without" not in repr(TACClassifier(head="x"))
 
 
@@ -369,7 +372,7 @@ def test_what_cancels_out_has_no_direction(dtype):
     y = np.full(80, -1)
     y[[0, 40]], y[[1, 2]] = 0, 1
     model = TACClassifier(iterations=0).fit(x, y)
-    assert not model._clusters.directions[0].any() and model._clusters.directions[1].any()
+    assert not model._model.means[0].any() and model._model.means[1].any()
     same = TACClassifier().fit(np.tile(x[:1], (7, 1)), [0, 0, 1, 1, -1, -1, -1])
     np.testing.assert_array_equal(same.label_distributions_[4:], 0.5)
 
@@ -391,7 +394,7 @@ def test_a_fit_that_fails_leaves_the_last_one(task, error, monkeypatch):
     elif error == "features":
         rows, none = x[:, :7], [True]
     else:
-        where = {"clustering": "cluster", "interrupt": "softmax", "threshold": "leave_one_out"}[error]
+        where = {"clustering": "refine", "interrupt": "softmax", "threshold": "judge"}[error]
         kind = KeyboardInterrupt if error == "interrupt" else RuntimeError
 
         def fail(*args):
@@ -425,10 +428,13 @@ def test_a_fit_that_fails_at_first_leaves_nothing(task):
 
 
 def test_the_memory_of_many_classes(monkeypatch):
-    """Beyond the answer, (rows, classes), no more than some chunks, whatever the number of classes."""
-    monkeypatch.setattr("handful.estimator.clustering.CHUNK_BYTES", chunk := 64 << 10)
+    """Beyond the answer, (rows, classes), some chunks, and soft labels of no more rows times classes than CELLS."""
+    monkeypatch.setattr("handful.estimator.rows.CHUNK_BYTES", chunk := 64 << 10)
+    cells = 1 << 17
+    for module in ("classifier", "confidence", "foreign", "refinement"):
+        monkeypatch.setattr(f"handful.estimator.{module}.CELLS", cells)
     rng = np.random.default_rng(8)
-    classes, count = 700, 2100
+    classes, count = 700, 4200
     truth = np.arange(count) % classes
     x = rng.normal(size=(classes, 24))[truth] + 0.1 * rng.normal(size=(count, 24))
     none = np.arange(count) >= count - 400
@@ -436,14 +442,17 @@ def test_the_memory_of_many_classes(monkeypatch):
         tracemalloc.start()
         model = TACClassifier().fit(x, y, none=none if (y >= 0).sum() > classes else None)
         _, most = tracemalloc.get_traced_memory()
+        answer, kept, means = model.label_distributions_.nbytes, 4 * x.nbytes, 8 * classes * 24
+        labels = min(2000, int((y >= 0).sum()))
+        support = 4 * 8 * labels * (labels + classes)  # of the regressions
+        assert most < answer + kept + 12 * 8 * cells + 10 * chunk + 20 * means + support
         tracemalloc.reset_peak()
+        before, _ = tracemalloc.get_traced_memory()
         model.predict(x)
         model.none_score(x)
         _, later = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        answer, means = model.label_distributions_.nbytes, 8 * classes * 24
-        assert most < answer + 10 * chunk + 20 * means < 1.5 * answer
-        assert later < answer + 10 * chunk + 20 * means
+        assert later < before + answer / 4
         assert (model.transduction_ == truth)[~none].mean() > 0.95
 
 
@@ -455,3 +464,109 @@ def test_chunks_are_bounded_by_columns_too():
     most = CHUNK_BYTES // (4 * 10**6)
     assert [part.stop for part in chunks(x, 10**6)][:2] == [most, 2 * most]
     assert [(part.start, part.stop) for part in chunks(x, 10**9, 3)] == [(0, 1), (1, 2), (2, 3)]
+
+
+def test_a_refit_is_a_fit(task):
+    x, truth, y = task
+    more = hidden(truth, shots=4)
+    fitted = TACClassifier().fit(x, more)
+    again = TACClassifier().fit(x, y).refit(more)
+    quick = TACClassifier().fit(x, y).refit(more, check=False)
+    for model in (again, quick.check()):
+        np.testing.assert_array_equal(model.label_distributions_, fitted.label_distributions_)
+        np.testing.assert_array_equal(model.none_score(x), fitted.none_score(x))
+        assert model.expected_accuracy_ == fitted.expected_accuracy_
+    with pytest.raises(ValueError, match="X has 300 rows, but y has 299 labels"):
+        again.refit(y[:-1])
+    np.testing.assert_array_equal(again.label_distributions_, fitted.label_distributions_)
+    named = again.refit([f"class {label}" if label >= 0 else "" for label in y])
+    assert named.classes_.tolist() == [f"class {label}" for label in range(5)]
+
+
+def test_the_order_of_classes_does_not_matter(task):
+    x, _, y = task
+    turned = np.where(y >= 0, 4 - y, -1)
+    straight, other = (TACClassifier().fit(x, labels) for labels in (y, turned))
+    np.testing.assert_allclose(other.label_distributions_[:, ::-1], straight.label_distributions_, atol=1e-9)
+    np.testing.assert_allclose(other.none_score(x), straight.none_score(x), atol=1e-9)
+    assert other.expected_accuracy_ == pytest.approx(straight.expected_accuracy_)
+
+
+def noisy(clusters, noise, classes=5):
+    x, truth = clusters
+    x, truth = x[truth < classes], truth[truth < classes]
+    return x + noise * np.random.default_rng(3).normal(size=x.shape), truth
+
+
+@pytest.mark.parametrize("shots", [1, 2, 5, 10])
+@pytest.mark.parametrize("noise", [0.5, 1.5, 2.5])
+def test_confidence_is_accuracy(clusters, noise, shots):
+    """Also where most is wrong; within what may be expected of one draw."""
+    x, truth = noisy(clusters, noise)
+    y = hidden(truth, shots)
+    model = TACClassifier(distractors=False).fit(x, y)
+    accuracy = (model.transduction_ == truth)[y < 0].mean()
+    assert model.label_distributions_[y < 0].max(1).mean() == pytest.approx(accuracy, abs=0.2)
+    low, high = model.expected_accuracy_interval_
+    assert low <= model.expected_accuracy_ <= high
+    assert low - 0.05 <= accuracy <= high + 0.05
+
+
+def test_noise_is_not_trusted():
+    """Rows of which nothing can be learned: no confidence to speak of."""
+    x = np.random.default_rng(0).normal(size=(500, 64))
+    y = np.where(np.arange(500) < 25, np.arange(500) % 5, -1)
+    model = TACClassifier().fit(x, y)
+    assert model.label_distributions_[25:].max(1).mean() < 0.4
+    assert model.expected_accuracy_ < 0.4
+
+
+def test_uneven_and_absent_classes(clusters):
+    """A labelled class without other rows gets few; shares are estimated, not taken to be even."""
+    x, truth = noisy(clusters, 0.5)
+    y = hidden(truth, shots=3)
+    keep = (y >= 0) | ((truth != 0) & (np.arange(len(x)) % 10 < np.array([0, 1, 3, 9, 10])[truth]))
+    x, truth, y = x[keep], truth[keep], y[keep]
+    model = TACClassifier(distractors=False).fit(x, y)
+    assert (model.transduction_ == truth)[y < 0].mean() > 0.93
+    assert (model.transduction_[y < 0] == 0).mean() < 0.03
+    np.testing.assert_allclose(model.class_shares_, np.bincount(truth[y < 0], minlength=5) / (y < 0).sum(), atol=0.06)
+
+
+def test_no_rows_of_no_class_are_flagged_unless_there_are_any(clusters):
+    x, truth = clusters
+    alone, y = truth < 5, hidden(truth, shots=5)
+    closed = TACClassifier().fit(x[alone], y[alone])
+    assert closed.none_threshold_ == 0 and not closed.is_none(x[alone]).any() and closed.none_share_ == 0
+    rates = closed.none_score(x[alone & (y < 0)])
+    assert 0.02 < (rates <= 0.1).mean() < 0.25, "they are rates nevertheless"
+    never = TACClassifier(distractors=False).fit(x, y)
+    assert not never.is_none(x).any() and (never.none_score(x) == 1).all()
+    few, many = (TACClassifier(none_rate=rate).fit(x, y).is_none(x) for rate in (0.02, 0.3))
+    assert few[truth < 5].mean() < many[truth < 5].mean() < 0.45
+
+
+def test_the_accuracy_of_all_counts_rows_of_no_class(clusters):
+    x, truth = clusters
+    y = hidden(truth, shots=8)
+    model = TACClassifier().fit(x, y)
+    free, none = y < 0, model.is_none(x)
+    right = np.where(none, truth >= 5, model.transduction_ == truth)[free].mean()
+    low, high = model.expected_accuracy_interval_
+    assert low <= right <= high and model.expected_accuracy_ == pytest.approx(right, abs=0.1)
+
+
+def test_many_rows_are_seen_through_anchors(clusters, monkeypatch):
+    """Fewer anchors than rows: new rows and those of fit go the same way, and little is lost."""
+    x, truth = noisy(clusters, 0.5)
+    y = hidden(truth, shots=3)
+    full = TACClassifier().fit(x, y)
+    monkeypatch.setattr("handful.estimator.space.ANCHORS", 150)
+    monkeypatch.setattr("handful.estimator.space.FEWEST_ANCHORS", 150)
+    model = TACClassifier().fit(x, y)
+    assert len(model._space.core) == 150
+    np.testing.assert_allclose(model.predict_proba(x)[y < 0], model.label_distributions_[y < 0], atol=1e-9)
+    assert (model.transduction_ == truth).mean() > (full.transduction_ == truth).mean() - 0.03
+    order = np.random.default_rng(1).permutation(len(x))
+    mixed = TACClassifier().fit(x[order], y[order])
+    np.testing.assert_allclose(mixed.label_distributions_, model.label_distributions_[order], atol=1e-9)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from ..estimator.classifier import TACClassifier
-from ..estimator.clustering import GAP
+from ..estimator.refinement import LEAD
 from .measure import Bench, in_own_process, timed_with_memory
 
 DIM, WAYS, SHOTS, ITERATIONS = 512, 20, 5, 6
@@ -74,7 +74,7 @@ def _plain(x: Rows, y: NDArray[np.int64]) -> Any:
     for _ in range(ITERATIONS):
         cosines = rows @ (means / np.linalg.norm(means, axis=1, keepdims=True)).T
         ordered = np.sort(cosines, axis=1)
-        soft = softmax(GAP / (ordered[:, -1] - ordered[:, -2]).mean() * cosines, axis=1)
+        soft = softmax(LEAD / (ordered[:, -1] - ordered[:, -2]).mean() * cosines, axis=1)
         soft[y >= 0] = 0
         means = total + soft.T @ rows
     return (rows @ means.T).argmax(1)

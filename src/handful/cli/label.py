@@ -59,7 +59,8 @@ def label(
     none_threshold: Annotated[
         float | None,
         typer.Option(
-            help="Score (0 to 1) above which an image belongs to none of the classes. Default: chosen from the data."
+            help="Share (0 to 1) of the images of your classes that may be called none of these. Default: 0.1, or 0 if "
+            "nothing looks foreign."
         ),
     ] = None,
     none_label: Annotated[

@@ -25,7 +25,8 @@ from ..embedders.shipped import is_shipped
 from ..errors import HandfulError
 from ..io import write_atomic
 from ..methods.tapnet import assign_references
-from .clustering import TINY, Floats, Frame, Space, lengths, mild, plain_space, unit
+from .refinement import Adapt, Scatter
+from .rows import TINY, Floats, Frame, lengths, mild, unit
 
 SUFFIX = ".safetensors"
 _HERE = Path(__file__).resolve().parent / "heads"
@@ -55,10 +56,10 @@ class Head:
         """How rows become unit vectors. The task-adaptive space needs no centre: it removes what all classes share."""
         return Frame.of(x, self.map, centred=self.references is None)
 
-    def space(self, totals: NDArray[np.float64]) -> Space:
-        """The space in which clusters are found, given the sums of the labelled points of each class."""
+    def adapt(self, totals: NDArray[np.float64]) -> Adapt:
+        """TAC's task-adaptive space for classes with these sums of labelled rows (classes, dim)."""
         if self.references is None:
-            return plain_space
+            raise ValueError(f"the head {self.name} has no references")
         if len(totals) > len(self.references):
             raise ValueError(
                 f"the head {self.name} tells at most {len(self.references)} classes apart, got {len(totals)} classes"
@@ -66,11 +67,14 @@ class Head:
         every = torch.from_numpy(mild(self.references))
         references = every[assign_references(torch.from_numpy(totals), every)]
 
-        def adapt(means: NDArray[np.float64]) -> tuple[Floats, Floats]:
-            basis = F.null_basis(F.error_vectors(torch.from_numpy(means), references)).mT.numpy()  # (classes, dim)
-            return unit(means - (means @ basis.T) @ basis, TINY * np.maximum(lengths(means), 1)), basis
+        def adapt(
+            sums: NDArray[np.float64], counts: NDArray[np.float64], scatter: Scatter
+        ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+            basis = F.null_basis(F.error_vectors(torch.from_numpy(sums), references)).numpy()  # (dim, classes)
+            return np.eye(len(basis)) - basis @ basis.T, np.zeros(len(basis))
 
-        if not adapt(totals)[0].any():
+        left = totals @ adapt(totals, totals, Scatter(totals, 0))[0]
+        if not unit(left, TINY * np.maximum(lengths(totals), 1)).any():
             raise ValueError(
                 f"the head {self.name} leaves no direction in which these {len(totals)} classes differ: its space has "
                 f"{totals.shape[1]} dimensions, and should have more than there are classes"

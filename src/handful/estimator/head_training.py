@@ -26,9 +26,10 @@ from .. import functional as F
 from ..datasets.base import Bar, no_bar
 from ..errors import HandfulError
 from ..sampling import EpisodeSampler, EpisodeSpec, split_labelled
-from .classifier import TACClassifier, read_labels
-from .clustering import Frame, Points, unit
+from .classifier import TACClassifier
 from .head import Head
+from .labels import read_labels
+from .rows import Frame, Points, unit
 from .tasks import TaskKind, draw_tasks
 
 SHRINKAGES = (0.3, 1.0, 3.0, 10.0, 30.0)

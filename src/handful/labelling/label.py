@@ -31,8 +31,8 @@ class Prediction:
         label: given, or predicted.
         confidence: probability of the label, given that the image belongs to one of the classes.
         runner_up: the second most probable label.
-        none_score: score from 0 to 1 for "none of these".
-        is_none: whether the score is above the threshold.
+        none_score: share of the images of the classes that look at least as foreign: small for "none of these".
+        is_none: whether the score is at most the threshold.
         source: ``given`` or ``predicted``.
     """
 
@@ -119,7 +119,8 @@ class Settings:
 
     Attributes:
         distractors: whether some images may belong to no class.
-        none_threshold: of ``none_score``; None chooses it from the labelled images.
+        none_threshold: of ``none_score``, the share of the images of the classes that may be called none; None takes
+            0.1, or 0 if there is no sign of images of no class.
         iterations: refinements, at most.
         suggestions: how many images to suggest for labelling next.
     """
@@ -215,7 +216,8 @@ def _fit(images: EmbeddedImages, collection: Collection, settings: Settings) -> 
         raise HandfulError(
             f"the head {head.name} is for vectors of {head.features}, but {images.embedder} gives {features}"
         )
-    model = TACClassifier(head, iterations=settings.iterations, distractors=settings.distractors)
+    look = "auto" if settings.distractors else False
+    model = TACClassifier(head, iterations=settings.iterations, distractors=look)
     try:
         model.fit(images.vectors, given, none=none if none.any() else None)
     except HandfulError:
@@ -281,7 +283,7 @@ def _predictions(fitted: Fitted, threshold: float) -> list[Prediction]:
     for row, name in enumerate(fitted.images.names):
         best, second = order[row]
         known = bool(given[row]) or bool(none[row])
-        beyond = bool(none[row]) if known else bool(scores[row] > threshold)
+        beyond = bool(none[row]) if known else bool(0 < threshold >= scores[row] < 1)
         found.append(Prediction(
             name, str(model.classes_[best]), float(chances[row, best]), str(model.classes_[second]),
             float(scores[row]), beyond, "given" if known else "predicted",

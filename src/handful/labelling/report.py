@@ -86,7 +86,7 @@ def report_files(found: Labelling, files: Files, command: str, bar: Bar = no_bar
             report.paragraph("The least sure:")
             _gallery(report, files, sure[max(SHOWN, len(sure) - SHOWN) :][::-1])
         tick(1)
-    none = sorted((one for one in found.none() if one.source == "predicted"), key=lambda one: -one.none_score)
+    none = sorted((one for one in found.none() if one.source == "predicted"), key=lambda one: one.none_score)
     if none:
         report.section(f"None of these: {len(found.none())} images")
         report.paragraph("Most clearly so first; then those nearest to the threshold.")
@@ -111,8 +111,8 @@ def _summary(report: Report, found: Labelling) -> None:
     lines.append(["none of these", "", str(len([one for one in found.none() if one.source == "predicted"])), ""])
     report.table(["label", "given", "found", "of these doubtful"], lines)
     report.paragraph(
-        f"Doubtful: less than {DOUBTFUL:.0%} sure of the label. An image is 'none of these' if its none score is above "
-        f"{found.threshold:.3f}."
+        f"Doubtful: less than {DOUBTFUL:.0%} sure of the label. An image is 'none of these' if its none score is at "
+        f"most {found.threshold:.3f}."
     )
     report.paragraph(describe(found.estimate))
     for question in questions(found):

@@ -1,0 +1,131 @@
+"""The accuracy to expect, from labels left out in turn and from what holds without labels; a confidence to match."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betaincinv, expit, logit
+
+from .refinement import CELLS, Model, Settings, Task, refine
+from .rows import Floats, softmax
+from .space import Rows, Space, evenly
+
+CHECKED = 1500  # unlabelled rows that a check looks at
+FOLDS = 5
+NEAREST = 3  # neighbours that should have the same class
+# The guess without left-out labels: log-odds = SLOPE * (sum of three agreements) + OFFSET for one label a class, fitted
+# on the sets that docs/estimator.md names. It is worth as much as so many left-out labels; and the whole estimate is
+# never worth more than MOST.
+SLOPE, OFFSET, WORTH, MOST = 3.5, -7.2, 15.0, 300.0
+PER_LABEL = 0.4  # log-odds by which accuracy grows if there are e times as many labels
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """The expected accuracy on unlabelled rows of the classes.
+
+    Attributes:
+        expected: of what is predicted with all labels.
+        worth: how many left-out labels this knowledge is worth; its interval follows from it.
+        guess: what is expected without left-out labels.
+        left_out: share of the left-out labels that were found, weighted by the classes' shares; None if there are none.
+        labels: how many, by weight.
+    """
+
+    expected: float
+    worth: float
+    guess: float
+    left_out: float | None = None
+    labels: float = 0.0
+
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Where the accuracy lies with this probability."""
+        sides = np.array([(1 - level) / 2, (1 + level) / 2])
+        low, high = betaincinv(self.expected * self.worth, (1 - self.expected) * self.worth, sides)
+        return float(low), float(high)
+
+
+def expected_accuracy(task: Task, model: Model, settings: Settings) -> Accuracy:
+    """Check a model of a task."""
+    checked = evenly(task.unlabelled, min(CHECKED, max(1, CELLS // task.classes)))
+    guess = _guess(task, model, settings, checked)
+    fold, count = folds(task.space, task.labelled, task.labels)
+    right, who, missing = [], [], []
+    for number in range(count):
+        out = fold == number
+        some = Task(task.space, task.labelled[~out], task.labels[~out], task.classes,
+                    np.concatenate([task.labelled[out], checked]))  # fmt: skip
+        found = refine(some, settings).logits(task.space.smoothed(task.labelled[out])).argmax(1)
+        right.append(found == task.labels[out])
+        who.append(task.labels[out])
+        missing.append(np.log(task.shots / some.shots)[task.labels[out]])
+    if not count:
+        return Accuracy(guess, WORTH, guess)
+    hits, classes, lost = (np.concatenate(parts) for parts in (right, who, missing))
+    weights = (model.shares / np.maximum(np.bincount(classes, minlength=task.classes), 1))[classes]
+    weights /= weights.sum()
+    labels = 1 / float((weights**2).sum())
+    share, part = float(weights @ hits), labels / (labels + WORTH)
+    mixed = np.clip(part * share + (1 - part) * guess, 1e-3, 0.995)
+    expected = float(expit(logit(mixed) + part * PER_LABEL * float(weights @ lost)))
+    return Accuracy(expected, 1 / (1 / (labels + WORTH) + 1 / MOST), guess, share, labels)
+
+
+def _guess(task: Task, model: Model, settings: Settings, checked: Rows) -> float:
+    """The accuracy to expect from how well classes hold together: no label is needed for it."""
+    if not len(checked):
+        return 0.5
+    space, anchors = task.space, model.logits(task.space.smoothed(task.space.core)).argmax(1)
+    known = space.view.itself[task.labelled]
+    anchors[known[known >= 0]] = task.labels[known >= 0]
+    logits = model.logits(space.smoothed(checked))
+    found, sure = logits.argmax(1), softmax(logits).max(1)
+    near = space.view.near[checked][:, :NEAREST]
+    with_neighbours = float((anchors[near] == found[:, None]).mean()) if near.size else 1.0
+    typical = np.array([_typical(task, checked, found, sure, label) for label in range(task.classes)])
+    others = ~np.isin(checked, typical)
+    again = Task(space, typical, np.arange(task.classes), task.classes, checked[others])
+    taught = refine(again, settings).logits(space.smoothed(checked[others])).argmax(1)
+    taught_again = float((taught == found[others]).mean()) if others.any() else 1.0
+    odds = (
+        SLOPE * (with_neighbours + taught_again + model.agreement)
+        + OFFSET
+        + PER_LABEL * float(np.log(task.shots).mean())
+    )
+    return float(np.clip(expit(odds), 1 / task.classes, 0.98))
+
+
+def _typical(task: Task, rows: Rows, found: NDArray[np.int64], sure: Floats, label: int) -> int:
+    """The row of a class of which the model is as sure as of its other rows, in the middle."""
+    mine = np.flatnonzero(found == label)
+    if not len(mine):
+        given = task.labelled[task.labels == label]
+        return int(given[task.space.order[given].argmin()])
+    return int(rows[mine[np.lexsort((task.space.order[rows[mine]], sure[mine]))[len(mine) // 2]]])
+
+
+def folds(space: Space, labelled: Rows, labels: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
+    """In which fold each label is left out, -1 for the only one of its class; and how many folds there are."""
+    fold = np.full(len(labelled), -1)
+    ordered = np.lexsort((space.order[labelled], labels))
+    shots = np.bincount(labels)
+    count = int(min(FOLDS, shots.max()))
+    if count < 2:
+        return fold, 0
+    place = np.arange(len(labels)) - np.repeat(np.cumsum(shots) - shots, shots)  # of a label within its class
+    fold[ordered] = np.where(shots[labels[ordered]] > 1, place % count, -1)
+    return fold, count
+
+
+def temperature(logits: Floats, accuracy: float) -> float:
+    """The factor of the logits with which the mean confidence is the accuracy to expect."""
+    low, high = 1e-3, 1e2
+    for _ in range(40):
+        middle = (low * high) ** 0.5
+        if float(softmax(logits * logits.dtype.type(middle)).max(1).mean()) > accuracy:
+            high = middle
+        else:
+            low = middle
+    return float((low * high) ** 0.5)

@@ -1,0 +1,144 @@
+"""None of these: how foreign a row is to all classes, as a rate.
+
+The score of a row is its energy, the log-sum-exp of its cosines with the class means in the half-whitened space, plus
+how often a random walk from the labelled rows meets it, both standardised. Rows known to be of no class subtract what
+they explain better, near them. To say what a score means, labels are left out in turn: the rank of a left-out label
+among the unlabelled rows, scored without it, says how foreign an image of the classes may look. The rate of a row is
+the share of left-out labels that rank at least as foreign. It means the same in every task: a threshold of 0.1 flags
+about a tenth of the images of the classes, whatever the embedder.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, logit, logsumexp
+
+from .confidence import folds
+from .refinement import CELLS
+from .rows import Floats, unit
+from .space import Rows, Space, View, evenly
+
+ENERGY, LOCAL = 5.0, 10.0  # sharpness of the energy, and of what known rows of no class explain
+KNOWN = 0.5  # weight of these
+SURE = 0.8  # standard errors by which labels must rank lower than other rows for there to be rows of no class
+BANDWIDTH = 0.3  # of the smoothed share of labels, in log-odds of their ranks
+GRID = 512
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Rows -> how foreign they are.
+
+    Attributes:
+        scales: (reduced,) the half-whitening.
+        means: (folds, classes, reduced) unit vectors.
+        met: (anchors, folds) by walks from the labels.
+        centres, spreads: (2, folds) of energies and walks, over unlabelled rows.
+        none, none_met: (known rows, reduced) and (anchors, 1) of rows known to be of no class.
+        scores, ranks: (grid,) of unlabelled rows, for the rank of a score.
+        labels: ranks of the left-out labels; empty if there are none, then all rows count as if of the classes.
+    """
+
+    scales: Floats
+    means: Floats
+    met: Floats
+    centres: Floats
+    spreads: Floats
+    none: Floats
+    none_met: Floats
+    scores: Floats
+    ranks: Floats
+    labels: Floats
+
+    def each(self, view: View) -> Floats:
+        """(n, folds): the score of each row without the labels of each fold."""
+        energies, walks = self.parts(view)
+        found: Floats = -(energies - self.centres[0]) / self.spreads[0] - (walks - self.centres[1]) / self.spreads[1]
+        if len(self.none):
+            found += KNOWN * self._explained(view)
+        return found
+
+    def parts(self, view: View) -> tuple[Floats, Floats]:
+        """Energies and walks, (n, folds) each."""
+        count, classes, width = self.means.shape
+        rows = unit(view.smoothed.astype(self.means.dtype) * self.scales)
+        cosines = (rows @ self.means.reshape(-1, width).T).reshape(len(rows), count, classes)
+        walks = np.log(view.spread(self.met) + 1e-6 * self.met.max(0) + 1e-30)
+        return logsumexp(ENERGY * cosines, axis=2), walks
+
+    def _explained(self, view: View) -> Floats:
+        """How much better rows of no class explain a row than the classes do, (n, folds); at least 0."""
+        count, classes, width = self.means.shape
+        rows = unit(view.smoothed.astype(self.means.dtype) * self.scales)
+        nearest = (rows @ self.means.reshape(-1, width).T).reshape(len(rows), count, classes).max(2)
+        met = view.spread(self.met) + 1e-6 * self.met.max(0) + 1e-30
+        found: Floats = np.logaddexp(0, LOCAL * ((rows @ self.none.T).max(1)[:, None] - nearest))
+        found += np.log1p(view.spread(self.none_met) / met)
+        return found
+
+    def rate(self, view: View) -> NDArray[np.float64]:
+        """(n,) from 0 to 1: the share of images of the classes that look at least as foreign."""
+        rank = np.interp(self.each(view).mean(1), self.scores, self.ranks)
+        if not len(self.labels):
+            return np.asarray(1 - rank)
+        width = BANDWIDTH * max(float(np.std(_odds(self.labels))), 0.5) * len(self.labels) ** -0.2
+        grid = np.linspace(0, 1, GRID)
+        shares = expit((_odds(self.labels)[:, None] - _odds(grid)) / width).mean(0)
+        found: NDArray[np.float64] = np.interp(rank, grid, shares)
+        found[view.blank] = 0
+        return found
+
+    @property
+    def excess(self) -> float:
+        """By how many standard errors labels rank lower than unlabelled rows: a sign of rows of no class."""
+        return float((0.5 - self.labels.mean()) * (12 * len(self.labels)) ** 0.5) if len(self.labels) else 0.0
+
+    def share(self, errors: float = 0.0) -> float:
+        """The share of the unlabelled rows that are of no class, estimated; or so many standard errors more."""
+        if not len(self.labels):
+            return 0.0
+        error = len(self.labels) ** -0.5  # of twice a median of ranks
+        return float(np.clip(1 - 2 * np.median(self.labels) + errors * error, 0, 0.95))
+
+
+def judge(space: Space, labelled: Rows, labels: NDArray[np.int64], classes: int, none: Rows) -> Judge:
+    """Learn from the labelled rows, and those known to be of no class, how foreign a row is."""
+    fold, count = folds(space, labelled, labels)
+    count = max(1, count)
+    deviation = space.projection.anchors.std(0) if len(space.core) else np.ones(space.view.smoothed.shape[1])
+    scales = np.maximum(deviation, 1e-3 * max(float(deviation.max()), 1e-12)) ** -0.5
+    scales = (scales / scales.max()).astype(space.projection.anchors.dtype)
+    rows = unit(space.smoothed(labelled) * scales)
+    kept = [fold != number for number in range(count)]
+    means = np.stack([unit(np.eye(classes, dtype=rows.dtype)[labels[keep]].T @ rows[keep]) for keep in kept])
+    column = np.where(fold < 0, count, fold)
+    met = space.walked(labelled, column, count + 1)
+    met = met.sum(1, keepdims=True) - met[:, :count] if count > 1 else met.sum(1, keepdims=True)
+    free = space.core[~np.isin(space.core, np.concatenate([labelled, none]))]
+    free = evenly(free, max(1, CELLS // (count * classes)))
+    view = space.view.rows(free)
+    known = unit(space.smoothed(none) * scales)
+    none_met = space.walked(none, np.zeros(len(none), dtype=np.int64), 1)
+    start = Judge(scales, means, met, np.zeros((2, count)), np.ones((2, count)), known, none_met,
+                  np.zeros(2), np.array([0.0, 1.0]), np.zeros(0))  # fmt: skip
+    if not len(free):
+        return start
+    parts = start.parts(view)
+    centres = np.stack([part.mean(0) for part in parts])
+    spreads = np.stack([np.maximum(part.std(0), 1e-9) for part in parts])
+    ready = Judge(scales, means, met, centres, spreads, known, none_met, start.scores, start.ranks, start.labels)
+    each = ready.each(view)
+    left = np.flatnonzero(fold >= 0)
+    theirs = ready.each(space.view.rows(labelled[left]))[np.arange(len(left)), fold[left]]
+    ranks = np.array([np.searchsorted(np.sort(each[:, fold[left[i]]]), score) for i, score in enumerate(theirs)])
+    scores = np.quantile(each.mean(1), np.linspace(0, 1, GRID))
+    return Judge(scales, means, met, centres, spreads, known, none_met, scores, np.linspace(0, 1, GRID),
+                 (ranks + 0.5) / (len(free) + 1))  # fmt: skip
+
+
+def _odds(ranks: Floats) -> Floats:
+    found: Floats = logit(np.clip(ranks, 1e-4, 1 - 1e-4))
+    return found

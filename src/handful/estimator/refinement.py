@@ -1,0 +1,281 @@
+"""Task-adaptive clustering without learned references: the space is rebuilt from the soft labels in every refinement.
+
+The recipe, of which `refine` is the loop:
+
+1. start: a ridge regression on the labelled rows and, the fewer labels the more, a random walk from them;
+2. adapt the space: whiten it by the covariance within the soft classes (with references: TAC's projection);
+3. class means: the labelled rows, and the unlabelled ones by soft label and confidence, which count as at most `crowd`
+   labels a class;
+4. logits: cosines with the means, so sharp that the best class leads by 5 nats on average,
+5. plus the labels' own regression, the more labels the more (in the last refinement a kernel one, in this space),
+6. plus the classes' shares: even ones if the estimated ones are nearly even, else half the log of the estimated ones;
+7. soft labels: the softmax of the logits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cholesky, solve, solve_triangular
+from scipy.sparse import csr_array
+from scipy.special import expit
+
+from .rows import ROUNDING, Floats, lengths, softmax, unit
+from .space import Rows, Space, evenly
+
+LEAD = 5.0  # nats by which the best class leads, on average
+CROWD = 5.0  # labels that the unlabelled rows of a class count as, unless more is known
+SHRINKAGE = 0.3  # of the covariance within classes, towards a multiple of the identity
+RIDGE = 0.3  # of the regressions on the labelled rows
+KERNEL = 4.0  # of the last one: exp(KERNEL (cosine - 1))
+FULL_REGRESSION = 10.0  # labels a class from which the regression has its full weight
+UNEVEN, UNEVEN_WIDTH = 0.08, 0.02  # nats that shares differ from even ones, where they begin to count as uneven
+JUDGED = 2  # refinements before that is judged
+CELLS = 1 << 22  # rows times classes of the soft labels: with very many classes, fewer rows take part
+SUPPORT = 2000  # labelled rows in a kernel regression, at most
+Doubles = NDArray[np.float64]
+Adapt = Callable[[Doubles, Doubles, "Scatter"], tuple[Doubles, Doubles]]  # sums, counts -> map, centre
+
+
+@dataclass(frozen=True)
+class Task:
+    """Labelled rows, and unlabelled ones that take part in the refinements.
+
+    Attributes:
+        space: the rows.
+        labelled, labels: (m,) rows and their classes.
+        classes: how many.
+        unlabelled: (u,) rows.
+    """
+
+    space: Space
+    labelled: Rows
+    labels: NDArray[np.int64]
+    classes: int
+    unlabelled: Rows
+
+    @property
+    def shots(self) -> Doubles:
+        return np.bincount(self.labels, minlength=self.classes).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """The second moment of the rows (reduced, reduced), and how many they are."""
+
+    moment: Doubles
+    count: int
+
+    @classmethod
+    def of(cls, *parts: Floats) -> Scatter:
+        count = sum(len(part) for part in parts)
+        return cls(sum(((part.T @ part).astype(np.float64) for part in parts), np.zeros(())) / max(1, count), count)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to refine: how often, how sharply (None: `LEAD`), how much unlabelled rows count, and in which space."""
+
+    iterations: int = 6
+    scale: float | None = None
+    crowd: float = CROWD
+    adapt: Adapt | None = None
+
+
+@dataclass(frozen=True)
+class Regression:
+    """Kernel ridge regression on the labelled rows, in the adapted space."""
+
+    support: Floats  # (m, reduced)
+    weights: Floats  # (m, classes)
+
+    def __call__(self, adapted: Floats) -> Floats:
+        found: Floats = np.exp(KERNEL * (adapted @ self.support.T - 1)) @ self.weights
+        return found
+
+
+@dataclass(frozen=True)
+class Model:
+    """What a task taught: rows -> logits.
+
+    Attributes:
+        map, centre: (reduced, reduced) and (reduced,) the adapted space.
+        means: (classes, reduced) unit vectors in it.
+        sharpness: of the cosines.
+        regression, trust: on the labels alone, and its weight.
+        bias: (classes,) by the classes' shares.
+        shares: (classes,) of the unlabelled rows, estimated.
+        evenness: from 0 to 1, how far the classes were taken to be even.
+        agreement: share of the unlabelled rows that the regression on the labels alone gives the same class.
+    """
+
+    map: Floats
+    centre: Floats
+    means: Floats
+    sharpness: float
+    regression: Regression | None
+    trust: float
+    bias: Floats
+    shares: Doubles
+    evenness: float = 0.0
+    agreement: float = 1.0
+
+    def logits(self, smoothed: Floats) -> Floats:
+        """Smoothed rows (n, reduced) -> (n, classes)."""
+        adapted = unit(smoothed @ self.map - self.centre)
+        found: Floats = self.sharpness * (adapted @ self.means.T) + self.bias
+        if self.regression is not None:
+            found += self.trust * self.regression(adapted)
+        return found
+
+
+def refine(task: Task, settings: Settings) -> Model:
+    """Refine the classes of a task with its unlabelled rows."""
+    space, k, adapt = task.space, task.classes, settings.adapt or whiten
+    rows, labels = space.smoothed(task.unlabelled), space.smoothed(task.labelled)  # (u, reduced), (m, reduced)
+    given = class_sums(labels, task.labels, k)  # (k, reduced)
+    scatter = Scatter.of(labels, rows)
+    alone = _sharp(ridge(task, unit(space.raw(task.unlabelled))))
+    trust = min(1.0, (k / (1 / task.shots).sum() - 1) / min(FULL_REGRESSION, settings.crowd))
+    own, regression, even = trust * alone, None, 0.0
+    soft = softmax(_start(task, alone))  # 1.
+    model = nearest_means(given, rows if len(rows) else labels, scatter, settings)
+    for number in range(settings.iterations):
+        found = adapt(given + soft.T @ rows, task.shots + soft.sum(0, dtype=np.float64), scatter)  # 2.
+        map_, centre = (part.astype(rows.dtype) for part in found)
+        crowd = soft * soft.max(1, keepdims=True, initial=0)
+        middle = _means(given, task.shots, crowd.T @ rows, crowd.sum(0, dtype=np.float64), settings.crowd)  # 3.
+        means = unit(middle.astype(rows.dtype) @ map_ - centre)
+        adapted = unit(rows @ map_ - centre)
+        cosines = adapted @ means.T
+        sharpness = settings.scale or LEAD / lead(cosines)
+        if trust and number == settings.iterations - 1:
+            regression = kernel_ridge(task, unit(labels @ map_ - centre))
+            own = regression(adapted)
+            trust *= LEAD / lead(own)
+            own = trust * own
+        logits = sharpness * cosines + own  # 4., 5.
+        shares = (soft.sum(0, dtype=np.float64) + 1) / (len(soft) + k)
+        uneven = 0.5 * np.log(shares)
+        if number == JUDGED:
+            even = evenness(softmax(logits + uneven.astype(rows.dtype)), task.shots)
+        bias = ((1 - even) * uneven + (even * balance(logits, task.shots) if even else 0)).astype(rows.dtype)  # 6.
+        soft = softmax(logits + bias)  # 7.
+        model = Model(map_, centre, means, float(sharpness), regression, float(trust), bias, shares, even)
+    best = (soft if settings.iterations else model.logits(rows)).argmax(1)
+    return replace(model, agreement=float((best == alone.argmax(1)).mean()) if len(best) else 1.0)
+
+
+def class_sums(rows: Floats, labels: NDArray[np.int64], classes: int) -> Doubles:
+    """The sum of the rows of each class (classes, reduced), zero where they cancel out."""
+    members = csr_array((np.ones(len(rows)), labels, np.arange(len(rows) + 1)), (len(rows), classes))
+    found: Doubles = members.T @ rows.astype(np.float64)
+    rounding = 10 * ROUNDING * np.finfo(rows.dtype).eps * (members.T @ lengths(rows).astype(np.float64))
+    found[lengths(found) <= rounding] = 0
+    return found
+
+
+def nearest_means(given: Doubles, rows: Floats, scatter: Scatter, settings: Settings) -> Model:
+    """The model without refinements: the means of the labelled rows, in the space as it is or by TAC's projection."""
+    k, kind = len(given), rows.dtype
+    map_, centre = np.eye(given.shape[1]), np.zeros(given.shape[1])
+    if settings.adapt is not None:
+        map_, centre = settings.adapt(given, np.ones(k), scatter)
+    means = unit(given @ map_).astype(kind)
+    map_, centre = map_.astype(kind), centre.astype(kind)
+    sharpness = settings.scale or LEAD / lead(unit(rows @ map_) @ means.T)
+    return Model(map_, centre, means, float(sharpness), None, 0.0, np.zeros(k, dtype=kind), np.full(k, 1 / k))
+
+
+def whiten(sums: Doubles, counts: Doubles, scatter: Scatter) -> tuple[Doubles, Doubles]:
+    """The space in which rows of one class differ evenly in all directions, centred at the mean of the classes."""
+    means = sums / np.maximum(counts, 1e-9)[:, None]
+    within = scatter.moment - (means.T * (counts / max(1, scatter.count))) @ means
+    size = len(within)
+    level = max(float(np.trace(within)) / size, 1e-12)
+    within = (1 - SHRINKAGE) * within + (SHRINKAGE * level) * np.eye(size)
+    map_ = solve_triangular(cholesky(within, lower=True), np.eye(size), lower=True).T * level**0.5
+    return map_, means.mean(0) @ map_
+
+
+def _means(given: Doubles, shots: Doubles, crowd: Floats, weight: Doubles, most: float) -> Doubles:
+    """(classes, reduced): labelled rows and the crowd, whose rows count as at most so many labels a class."""
+    share = (shots / (shots + np.minimum(weight, most)))[:, None]
+    return share * given / shots[:, None] + (1 - share) * crowd / np.maximum(weight, 1e-9)[:, None]
+
+
+def _start(task: Task, alone: Floats) -> Floats:
+    """Logits of the unlabelled rows before the first refinement: the regression's, and those of random walks."""
+    view, met = task.space.view.rows(task.unlabelled), np.empty_like(alone)
+    step = max(1, CELLS // max(1, len(task.space.core)))  # classes whose walks are held at a time
+    for first in range(0, task.classes, step):
+        mine = (task.labels >= first) & (task.labels < first + step)
+        count = min(step, task.classes - first)
+        met[:, first : first + count] = view.spread(
+            task.space.walked(task.labelled[mine], task.labels[mine] - first, count)
+        )
+    met /= task.shots.astype(met.dtype)
+    met += 1e-3 * met.mean(0) + 1e-12 if len(met) else 0
+    met /= met.sum(1, keepdims=True)
+    weight = 1 / (1 + task.shots.mean())
+    found: Floats = (1 - weight) * alone + weight * _sharp(np.log(met, out=met))
+    return found
+
+
+def ridge(task: Task, others: Floats) -> Floats:
+    """Scores (others, classes) of a ridge regression with intercept on the labelled rows, as they are."""
+    picked = _support(task)
+    x, labels = unit(task.space.raw(task.labelled[picked])), task.labels[picked]
+    gram = x.astype(np.float64) @ x.T + 1 + RIDGE * np.eye(len(x))
+    weights = solve(gram, np.eye(task.classes)[labels] - 1 / task.classes, assume_a="pos", overwrite_a=True)
+    found: Floats = others @ (x.T @ weights).astype(x.dtype) + weights.sum(0).astype(x.dtype)
+    return found
+
+
+def kernel_ridge(task: Task, adapted: Floats) -> Regression:
+    """A kernel ridge regression on the labelled rows, given as unit vectors in the adapted space."""
+    picked = _support(task)
+    x, labels = adapted[picked], task.labels[picked]
+    gram = np.exp(KERNEL * (x.astype(np.float64) @ x.T - 1)) + RIDGE * np.eye(len(x))
+    weights = solve(gram, np.eye(task.classes)[labels] - 1 / task.classes, assume_a="pos", overwrite_a=True)
+    return Regression(x, weights.astype(x.dtype))
+
+
+def _support(task: Task) -> Rows:
+    """The labels that a regression uses: all, or of very many an even choice."""
+    return evenly(np.lexsort((task.space.order[task.labelled], task.labels)), SUPPORT)
+
+
+def evenness(soft: Floats, shots: Doubles) -> float:
+    """From soft labels: 1 if the classes' shares of all rows are even, 0 if they differ by more than errors do."""
+    totals = soft.sum(0, dtype=np.float64) + shots
+    shares = totals / totals.sum()
+    apart = float((shares * np.log(np.maximum(shares, 1e-12) * len(shares))).sum())
+    return float(expit((UNEVEN - apart) / UNEVEN_WIDTH))
+
+
+def balance(logits: Floats, shots: Doubles, rounds: int = 10) -> Doubles:
+    """(classes,) what to add to the logits for even classes, labelled rows included (Sinkhorn's iteration)."""
+    count, bias = len(logits), np.zeros(len(shots))
+    wanted = np.maximum((count + shots.sum()) / len(shots) - shots, 0.1 * count / len(shots))
+    wanted /= max(wanted.sum(), 1e-9)
+    for _ in range(rounds if count else 0):
+        shares = softmax(logits + bias.astype(logits.dtype)).mean(0, dtype=np.float64)
+        bias += np.log(wanted) - np.log(np.maximum(shares, 1e-9))
+    return bias
+
+
+def lead(logits: Floats) -> float:
+    """How far the best class is ahead of the second, on average."""
+    if not len(logits) or logits.shape[1] < 2:
+        return 1.0
+    two = np.partition(logits, -2, axis=1)[:, -2:]
+    return max(float((two[:, 1] - two[:, 0]).mean(dtype=np.float64)), 1e-9)
+
+
+def _sharp(logits: Floats) -> Floats:
+    found: Floats = logits * logits.dtype.type(LEAD / lead(logits))
+    return found
