@@ -13,10 +13,10 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .confidence import expected_accuracy, temperature
-from .foreign import SURE, judge
+from .foreign import judge
 from .head import Head, load_head
 from .labels import mark_none, read_labels
-from .refinement import CELLS, CROWD, Model, Settings, Task, refine
+from .refinement import CELLS, CROWD, REFINED, Model, Settings, Task, refine
 from .rows import NONE, Floats, Frame, chunks, softmax, unit
 from .space import Space, View, evenly, see
 
@@ -144,7 +144,7 @@ class TACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         settings, space = self._settings(), self._space
         labelled, none = np.flatnonzero(labels >= 0), np.flatnonzero(labels == NONE)
         free = space.core[labels[space.core] < 0]
-        free = evenly(free[labels[free] != NONE], max(1, CELLS // len(self.classes_)))
+        free = evenly(free[labels[free] != NONE], min(REFINED, max(1, CELLS // len(self.classes_))))
         task = Task(space, labelled, labels[labelled], len(self.classes_), free)
         adapt = None
         if self._head is not None and self._head.references is not None:
@@ -172,7 +172,7 @@ class TACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.distractors is False or (isinstance(self.distractors, np.bool_) and not self.distractors):
             return
         self._judge = judge(task.space, task.labelled, task.labels, task.classes, none)
-        if self.distractors != "auto" or len(none) or self._judge.excess > SURE:
+        if self.distractors != "auto" or len(none) or self._judge.any:
             self.none_threshold_, self.none_share_ = float(self.none_rate), self._judge.share()
 
     def _conclude(self, labels: NDArray[np.int64]) -> None:
@@ -189,7 +189,9 @@ class TACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         flagged = 0.0
         if self.none_threshold_:
             free = self._space.core[labels[self._space.core] < 0]
-            flagged = float((self._rates(view.rows(free)) <= self.none_threshold_).mean()) if len(free) else 0.0
+            parts = _parts(view.rows(free), len(self.classes_))
+            flagged = float(sum((self._rates(part) <= self.none_threshold_).sum() for _, part in parts))
+            flagged /= max(1, len(free))
         least, most = (0.0, 0.0) if self._judge is None else (self._judge.share(-1.5), self._judge.share(1.5))
         self.expected_accuracy_ = self._of_all(self._accuracy.expected, flagged, self.none_share_)
         self.expected_accuracy_interval_ = (

@@ -23,7 +23,7 @@ from .space import Rows, Space, View, evenly
 
 ENERGY, LOCAL = 5.0, 10.0  # sharpness of the energy, and of what known rows of no class explain
 KNOWN = 0.5  # weight of these
-SURE = 0.8  # standard errors by which labels must rank lower than other rows for there to be rows of no class
+SURE = 1.3  # standard errors by which labels must rank lower than other rows for there to be rows of no class
 BANDWIDTH = 0.3  # of the smoothed share of labels, in log-odds of their ranks
 GRID = 512
 
@@ -95,6 +95,14 @@ class Judge:
     def excess(self) -> float:
         """By how many standard errors labels rank lower than unlabelled rows: a sign of rows of no class."""
         return float((0.5 - self.labels.mean()) * (12 * len(self.labels)) ** 0.5) if len(self.labels) else 0.0
+
+    @property
+    def any(self) -> bool:
+        """Whether there are rows of no class.
+
+        It takes less with few labels: a class that misses the one left out makes it look more foreign than it is.
+        """
+        return bool(self.excess > SURE * (1 - self.means.shape[1] / max(1, len(self.labels))))
 
     def share(self, errors: float = 0.0) -> float:
         """The share of the unlabelled rows that are of no class, estimated; or so many standard errors more."""

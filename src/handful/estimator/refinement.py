@@ -30,10 +30,12 @@ LEAD = 5.0  # nats by which the best class leads, on average
 CROWD = 5.0  # labels that the unlabelled rows of a class count as, unless more is known
 SHRINKAGE = 0.3  # of the covariance within classes, towards a multiple of the identity
 RIDGE = 0.3  # of the regressions on the labelled rows
+EARLY = 0.5  # weight of the first regression, until the last refinement
 KERNEL = 4.0  # of the last one: exp(KERNEL (cosine - 1))
 FULL_REGRESSION = 10.0  # labels a class from which the regression has its full weight
 UNEVEN, UNEVEN_WIDTH = 0.08, 0.02  # nats that shares differ from even ones, where they begin to count as uneven
 JUDGED = 2  # refinements before that is judged
+REFINED = 4000  # unlabelled rows that take part
 CELLS = 1 << 22  # rows times classes of the soft labels: with very many classes, fewer rows take part
 SUPPORT = 2000  # labelled rows in a kernel regression, at most
 Doubles = NDArray[np.float64]
@@ -134,20 +136,20 @@ class Model:
 
 def refine(task: Task, settings: Settings) -> Model:
     """Refine the classes of a task with its unlabelled rows."""
-    space, k, adapt = task.space, task.classes, settings.adapt or whiten
+    space, k, shots, adapt = task.space, task.classes, task.shots, settings.adapt or whiten
     rows, labels = space.smoothed(task.unlabelled), space.smoothed(task.labelled)  # (u, reduced), (m, reduced)
     given = class_sums(labels, task.labels, k)  # (k, reduced)
     scatter = Scatter.of(labels, rows)
     alone = _sharp(ridge(task, unit(space.raw(task.unlabelled))))
-    trust = min(1.0, (k / (1 / task.shots).sum() - 1) / min(FULL_REGRESSION, settings.crowd))
-    own, regression, even = trust * alone, None, 0.0
+    trust = min(1.0, (k / (1 / shots).sum() - 1) / min(FULL_REGRESSION, settings.crowd))
+    own, regression, even, level = EARLY * trust * alone, None, 0.0, np.zeros(k)
     soft = softmax(_start(task, alone))  # 1.
     model = nearest_means(given, rows if len(rows) else labels, scatter, settings)
     for number in range(settings.iterations):
-        found = adapt(given + soft.T @ rows, task.shots + soft.sum(0, dtype=np.float64), scatter)  # 2.
+        found = adapt(given + soft.T @ rows, shots + soft.sum(0, dtype=np.float64), scatter)  # 2.
         map_, centre = (part.astype(rows.dtype) for part in found)
         crowd = soft * soft.max(1, keepdims=True, initial=0)
-        middle = _means(given, task.shots, crowd.T @ rows, crowd.sum(0, dtype=np.float64), settings.crowd)  # 3.
+        middle = _means(given, shots, crowd.T @ rows, crowd.sum(0, dtype=np.float64), settings.crowd)  # 3.
         means = unit(middle.astype(rows.dtype) @ map_ - centre)
         adapted = unit(rows @ map_ - centre)
         cosines = adapted @ means.T
@@ -161,8 +163,9 @@ def refine(task: Task, settings: Settings) -> Model:
         shares = (soft.sum(0, dtype=np.float64) + 1) / (len(soft) + k)
         uneven = 0.5 * np.log(shares)
         if number == JUDGED:
-            even = evenness(softmax(logits + uneven.astype(rows.dtype)), task.shots)
-        bias = ((1 - even) * uneven + (even * balance(logits, task.shots) if even else 0)).astype(rows.dtype)  # 6.
+            even = evenness(softmax(logits + uneven.astype(rows.dtype)))
+        level = balance(logits, shots, level) if even else level
+        bias = ((1 - even) * uneven + even * level).astype(rows.dtype)  # 6.
         soft = softmax(logits + bias)  # 7.
         model = Model(map_, centre, means, float(sharpness), regression, float(trust), bias, shares, even)
     best = (soft if settings.iterations else model.logits(rows)).argmax(1)
@@ -249,22 +252,21 @@ def _support(task: Task) -> Rows:
     return evenly(np.lexsort((task.space.order[task.labelled], task.labels)), SUPPORT)
 
 
-def evenness(soft: Floats, shots: Doubles) -> float:
-    """From soft labels: 1 if the classes' shares of all rows are even, 0 if they differ by more than errors do."""
-    totals = soft.sum(0, dtype=np.float64) + shots
-    shares = totals / totals.sum()
+def evenness(soft: Floats) -> float:
+    """From soft labels: 1 if the classes' shares are even, 0 if they differ by more than errors do."""
+    shares = (soft.sum(0, dtype=np.float64) + 1e-9) / (len(soft) + 1e-9 * soft.shape[1])
     apart = float((shares * np.log(np.maximum(shares, 1e-12) * len(shares))).sum())
     return float(expit((UNEVEN - apart) / UNEVEN_WIDTH))
 
 
-def balance(logits: Floats, shots: Doubles, rounds: int = 10) -> Doubles:
-    """(classes,) what to add to the logits for even classes, labelled rows included (Sinkhorn's iteration)."""
-    count, bias = len(logits), np.zeros(len(shots))
+def balance(logits: Floats, shots: Doubles, bias: Doubles, rounds: int = 4) -> Doubles:
+    """(classes,) what to add to the logits for even classes, labelled rows included: Sinkhorn's, from a first bias."""
+    count = len(logits)
     wanted = np.maximum((count + shots.sum()) / len(shots) - shots, 0.1 * count / len(shots))
     wanted /= max(wanted.sum(), 1e-9)
     for _ in range(rounds if count else 0):
         shares = softmax(logits + bias.astype(logits.dtype)).mean(0, dtype=np.float64)
-        bias += np.log(wanted) - np.log(np.maximum(shares, 1e-9))
+        bias = bias + np.log(wanted) - np.log(np.maximum(shares, 1e-9))
     return bias
 
 

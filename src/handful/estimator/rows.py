@@ -26,6 +26,7 @@ Floats = NDArray[np.floating[Any]]
 CHUNK_BYTES = 64 << 20  # of the rows of X that are read at a time, and of their cosines
 TINY = 1e-12  # of a sum in float64: what is shorter has cancelled out
 ROUNDING = 4  # machine epsilons: what is shorter, of a difference of unit vectors, is their rounding
+FEW = 64  # columns
 FREE, NONE = -1, -2  # labels of unlabelled rows, and of rows known to be of no class
 
 
@@ -156,7 +157,11 @@ def unit(vectors: Floats, least: float | Floats = TINY) -> Floats:
 
 
 def softmax(logits: Floats) -> Floats:
-    logits = logits - logits.max(1, keepdims=True)
-    np.exp(logits, out=logits)
-    logits /= logits.sum(1, keepdims=True)
-    return logits
+    """(n, classes) -> (n, classes)."""
+    top = logits[:, 0].copy()
+    for column in logits.T[1:] if logits.shape[1] < FEW else [logits.max(1)]:  # much faster for few columns
+        np.maximum(top, column, out=top)
+    found: Floats = logits - top[:, None]
+    np.exp(found, out=found)
+    found /= (found @ np.ones(found.shape[1], dtype=found.dtype))[:, None]
+    return found
