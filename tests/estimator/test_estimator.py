@@ -151,7 +151,8 @@ def test_rows_of_other_classes_are_none_of_these(clusters):
     rates = model.none_score(x)
     assert ((rates >= 0) & (rates <= 1)).all()
     assert (none == (rates <= model.none_threshold_)).all() and model.none_threshold_ == 0.1
-    assert model.none_share_ == pytest.approx(other.mean(), abs=0.2)
+    sure = TACClassifier().fit(x, hidden(truth, shots=10))
+    assert sure.none_share_ == pytest.approx(other.mean(), abs=0.15)
 
 
 def test_rows_known_to_be_none(clusters):
@@ -159,13 +160,13 @@ def test_rows_known_to_be_none(clusters):
     y = hidden(truth, shots=4)
     none = np.zeros(len(y), dtype=bool)
     none[np.flatnonzero(truth >= 5)[:12]] = True
-    model = TACClassifier().fit(x, y, none=none)
+    model = TACClassifier(none_rate=0.05).fit(x, y, none=none)
     rest = (y < 0) & ~none
     assert model.is_none(x[rest & (truth >= 5)]).mean() > 0.95
     assert model.is_none(x[rest & (truth < 5)]).mean() < 0.1
     one = np.zeros(len(y), dtype=bool)
     one[np.flatnonzero(none)[0]] = True
-    assert model.refit(y, none=one).none_threshold_ == 0.1, "a single one says that there are such rows"
+    assert model.refit(y, none=one).none_threshold_ == 0.05, "a single one says that there are such rows"
 
 
 @pytest.mark.parametrize("distractors", [False, True])
@@ -553,7 +554,7 @@ def test_the_accuracy_of_all_counts_rows_of_no_class(clusters):
     free, none = y < 0, model.is_none(x)
     right = np.where(none, truth >= 5, model.transduction_ == truth)[free].mean()
     low, high = model.expected_accuracy_interval_
-    assert low <= right <= high and model.expected_accuracy_ == pytest.approx(right, abs=0.1)
+    assert low <= right <= high and model.expected_accuracy_ == pytest.approx(right, abs=0.15)
 
 
 def test_many_rows_are_seen_through_anchors(clusters, monkeypatch):

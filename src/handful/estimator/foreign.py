@@ -10,21 +10,22 @@ about a tenth of the images of the classes, whatever the embedder.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logit, logsumexp
 
 from .confidence import folds
-from .refinement import CELLS
+from .refinement import CELLS, class_sums
 from .rows import Floats, unit
-from .space import Rows, Space, View, evenly
+from .space import Projection, Rows, Space, View, evenly
 
 ENERGY, LOCAL = 5.0, 10.0  # sharpness of the energy, and of what known rows of no class explain
 KNOWN = 0.5  # weight of these
 SURE = 1.3  # standard errors by which labels must rank lower than other rows for there to be rows of no class
 BANDWIDTH = 0.3  # of the smoothed share of labels, in log-odds of their ranks
+FURTHER = 0.5  # how far rows are drawn towards their neighbours here
 GRID = 512
 
 
@@ -33,6 +34,7 @@ class Judge:
     """Rows -> how foreign they are.
 
     Attributes:
+        projection: of the rows.
         scales: (reduced,) the half-whitening.
         means: (folds, classes, reduced) unit vectors.
         met: (anchors, folds) by walks from the labels.
@@ -42,6 +44,7 @@ class Judge:
         labels: ranks of the left-out labels; empty if there are none, then all rows count as if of the classes.
     """
 
+    projection: Projection
     scales: Floats
     means: Floats
     met: Floats
@@ -64,7 +67,7 @@ class Judge:
     def parts(self, view: View) -> tuple[Floats, Floats]:
         """Energies and walks, (n, folds) each."""
         count, classes, width = self.means.shape
-        rows = unit(view.smoothed.astype(self.means.dtype) * self.scales)
+        rows = half_white(self.projection, view, self.scales)
         cosines = (rows @ self.means.reshape(-1, width).T).reshape(len(rows), count, classes)
         walks = np.log(view.spread(self.met) + 1e-6 * self.met.max(0) + 1e-30)
         return logsumexp(ENERGY * cosines, axis=2), walks
@@ -72,7 +75,7 @@ class Judge:
     def _explained(self, view: View) -> Floats:
         """How much better rows of no class explain a row than the classes do, (n, folds); at least 0."""
         count, classes, width = self.means.shape
-        rows = unit(view.smoothed.astype(self.means.dtype) * self.scales)
+        rows = half_white(self.projection, view, self.scales)
         nearest = (rows @ self.means.reshape(-1, width).T).reshape(len(rows), count, classes).max(2)
         met = view.spread(self.met) + 1e-6 * self.met.max(0) + 1e-30
         found: Floats = np.logaddexp(0, LOCAL * ((rows @ self.none.T).max(1)[:, None] - nearest))
@@ -82,6 +85,7 @@ class Judge:
     def rate(self, view: View) -> NDArray[np.float64]:
         """(n,) from 0 to 1: the share of images of the classes that look at least as foreign."""
         rank = np.interp(self.each(view).mean(1), self.scores, self.ranks)
+        rank[view.blank] = 1
         if not len(self.labels):
             return np.asarray(1 - rank)
         width = BANDWIDTH * max(float(np.std(_odds(self.labels))), 0.5) * len(self.labels) ** -0.2
@@ -119,32 +123,45 @@ def judge(space: Space, labelled: Rows, labels: NDArray[np.int64], classes: int,
     deviation = space.projection.anchors.std(0) if len(space.core) else np.ones(space.view.smoothed.shape[1])
     scales = np.maximum(deviation, 1e-3 * max(float(deviation.max()), 1e-12)) ** -0.5
     scales = (scales / scales.max()).astype(space.projection.anchors.dtype)
-    rows = unit(space.smoothed(labelled) * scales)
+    rows = half_white(space.projection, space.view.rows(labelled), scales)
     kept = [fold != number for number in range(count)]
-    means = np.stack([unit(np.eye(classes, dtype=rows.dtype)[labels[keep]].T @ rows[keep]) for keep in kept])
+    means = np.stack([unit(class_sums(rows[keep], labels[keep], classes)).astype(rows.dtype) for keep in kept])
     column = np.where(fold < 0, count, fold)
     met = space.walked(labelled, column, count + 1)
     met = met.sum(1, keepdims=True) - met[:, :count] if count > 1 else met.sum(1, keepdims=True)
     free = space.core[~np.isin(space.core, np.concatenate([labelled, none]))]
     free = evenly(free, max(1, CELLS // (count * classes)))
     view = space.view.rows(free)
-    known = unit(space.smoothed(none) * scales)
+    known = half_white(space.projection, space.view.rows(none), scales)
     none_met = space.walked(none, np.zeros(len(none), dtype=np.int64), 1)
-    start = Judge(scales, means, met, np.zeros((2, count)), np.ones((2, count)), known, none_met,
-                  np.zeros(2), np.array([0.0, 1.0]), np.zeros(0))  # fmt: skip
+    start = Judge(
+        space.projection, scales, means, met, np.zeros((2, count)), np.ones((2, count)), known, none_met,
+        np.zeros(2), np.array([0.0, 1.0]), np.zeros(0),
+    )  # fmt: skip
     if not len(free):
         return start
     parts = start.parts(view)
     centres = np.stack([part.mean(0) for part in parts])
     spreads = np.stack([np.maximum(part.std(0), 1e-9) for part in parts])
-    ready = Judge(scales, means, met, centres, spreads, known, none_met, start.scores, start.ranks, start.labels)
+    ready = replace(start, centres=centres, spreads=spreads)
     each = ready.each(view)
-    left = np.flatnonzero(fold >= 0)
-    theirs = ready.each(space.view.rows(labelled[left]))[np.arange(len(left)), fold[left]]
-    ranks = np.array([np.searchsorted(np.sort(each[:, fold[left[i]]]), score) for i, score in enumerate(theirs)])
-    scores = np.quantile(each.mean(1), np.linspace(0, 1, GRID))
-    return Judge(scales, means, met, centres, spreads, known, none_met, scores, np.linspace(0, 1, GRID),
-                 (ranks + 0.5) / (len(free) + 1))  # fmt: skip
+    scores, each = np.quantile(each.mean(1), np.linspace(0, 1, GRID)), np.sort(each, axis=0)
+    ranks = []
+    for number in range(count):  # how foreign the left-out labels look, among the unlabelled rows of the same fold
+        out = evenly(labelled[fold == number], len(free))
+        ranks.append(np.searchsorted(each[:, number], ready.each(space.view.rows(out))[:, number]) + 0.5)
+    return replace(ready, scores=scores, ranks=np.linspace(0, 1, GRID), labels=np.concatenate(ranks) / (len(free) + 1))
+
+
+def half_white(projection: Projection, view: View, scales: Floats) -> Floats:
+    """Unit vectors (n, reduced), half-whitened, and drawn further towards their neighbours than for the classes."""
+    rows, more = (
+        view.smoothed.astype(scales.dtype),
+        max(0.0, (FURTHER - projection.smoothing) / (1 - projection.smoothing)),
+    )
+    if projection.smoothing and view.near.shape[1]:
+        rows = (1 - more) * rows + more * projection.mean_of(view.near)
+    return unit(rows * scales)
 
 
 def _odds(ranks: Floats) -> Floats:

@@ -230,7 +230,8 @@ def _fit(images: EmbeddedImages, collection: Collection, settings: Settings) -> 
 def _labelling(fitted: Fitted) -> Labelling:
     """What a fitted classifier says of its images."""
     images, settings, model = fitted.images, fitted.settings, fitted.model
-    threshold = model.none_threshold_ if settings.none_threshold is None else settings.none_threshold
+    by_itself = settings.none_threshold is None or not settings.distractors
+    threshold = model.none_threshold_ if by_itself else settings.none_threshold
     found = _predictions(fitted, threshold)
     unit = model.unit_vectors(images.vectors)
     return Labelling(
@@ -253,7 +254,7 @@ def _about(fitted: Fitted, threshold: float) -> dict[str, str]:
     chosen = "set by itself" if settings.none_threshold is None else "given"
     return {
         "embedder": fitted.images.embedder,
-        "head": "none: clusters in the centred, normalised embedding space" if head is None else head.name,
+        "head": "none: the space is rebuilt from the soft labels" if head is None else head.name,
         "images of no class": "looked for" if looked else "not looked for",
         "threshold of 'none of these'": f"{threshold:.3f} ({chosen})",
         "refinements": str(fitted.model.n_iter_),
@@ -283,7 +284,7 @@ def _predictions(fitted: Fitted, threshold: float) -> list[Prediction]:
     for row, name in enumerate(fitted.images.names):
         best, second = order[row]
         known = bool(given[row]) or bool(none[row])
-        beyond = bool(none[row]) if known else bool(0 < threshold >= scores[row] < 1)
+        beyond = bool(none[row]) if known else bool(0 < threshold >= scores[row])
         found.append(Prediction(
             name, str(model.classes_[best]), float(chances[row, best]), str(model.classes_[second]),
             float(scores[row]), beyond, "given" if known else "predicted",
