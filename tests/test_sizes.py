@@ -12,7 +12,6 @@ MOST_LINES, MOST_FUNCTION_LINES, MOST_PARAMETERS = 350, 60, 8
 COMMANDS = "cli/"
 
 EXCEPTIONS = {
-    "estimator/clustering.py": "the refinements share the derivation at its top",
     "functional.py": "the formulas are read in one file",
     "functional.py tac": "public: its parameters are those of the formula",
     "labelling/__init__.py label_images": "public: its parameters are the options of a command",

@@ -47,7 +47,9 @@ def test_labels_are_found_and_others_are_none_of_these(photos, labels, embedder)
     assert sum(one.source == "given" for one in own) == 9
     assert all(0 <= one.confidence <= 1 and 0 <= one.none_score <= 1 for one in found.predictions)
     assert all(one.runner_up != one.label for one in found.predictions)
-    assert found.estimate is not None and (found.estimate.right, found.estimate.total) == (9, 9)
+    assert found.estimate is not None and found.estimate.total == 9
+    assert all(one.found == one.label for one in found.estimate.hidden)
+    assert found.estimate.right == 9 - sum(one.is_none for one in found.estimate.hidden), "thrown out is not right"
     assert sum(found.counts().values()) + len(found.none()) == 72
     assert len(set(found.next_to_label)) == 12
 

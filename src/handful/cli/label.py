@@ -115,7 +115,7 @@ def label(
                 "right": found.estimate.right, "total": found.estimate.total, "interval": found.estimate.interval,
                 "logistic_regression": found.estimate.baseline, "single": found.estimate.single,
             },
-            "truth": None if real is None else asdict(real), "alike": found.alike,
+            "expected_accuracy": found.expected, "truth": None if real is None else asdict(real), "alike": found.alike,
             "suspects": found.suspects(), "about": found.about, "out": str(out),
         }  # fmt: skip
         typer.echo(json_text(content))
@@ -152,7 +152,7 @@ def _print(found: Labelling, counts: dict[str, int]) -> None:
         rest = sum(counts.values()) - sum(shown.values())
         console.print(f"... and {more:,} more classes of {rest:,} images: see predictions.csv")
     doubtful = f"{len(found.doubtful())} labels are doubtful (less than {DOUBTFUL:.0%} sure)."
-    console.print(f"{doubtful} {describe(found.estimate)}", soft_wrap=True)
+    console.print(f"{doubtful} {describe(found.estimate, found.expected)}", soft_wrap=True)
     for question in questions(found):
         console.print(question, soft_wrap=True)
     if found.next_to_label:

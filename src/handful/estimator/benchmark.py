@@ -158,7 +158,7 @@ def judge_all(x: Floats, task: Draw, rivals: dict[str, Rival]) -> dict[str, Outc
     classes = int(task.given.max()) + 1
     begun = time.perf_counter()
     model = TACClassifier().fit(x, task.given)
-    chances, scores, flagged = model.label_distributions_, model.none_score(x), model.is_none(x)
+    chances, scores, flagged = model.label_distributions_, -model.none_score(x), model.is_none(x)
     outcomes = {OURS: _outcome(task, chances, scores, flagged, time.perf_counter() - begun)}
     for name, rival in rivals.items():
         begun = time.perf_counter()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -118,7 +119,7 @@ def cross_validate(
     for _, part in folds.split(rows, labels):
         known = given.copy()
         known[rows[part]] = ""
-        other = type(model)(**model.get_params()).fit(vectors, known, none=none if none.any() else None)
+        other = copy(model).refit(known, none=none if none.any() else None, check=False)
         flagged = other.is_none(vectors[rows[part]])
         for row, chances, beyond in zip(rows[part], other.label_distributions_[rows[part]], flagged, strict=True):
             best = int(chances.argmax())

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from ..estimator.classifier import TACClassifier
 from ..estimator.head import Head, head_of
 from .estimate import Estimate, cross_validate
 from .sources import Collection, collect, look_alike
+from .suggestions import suggest
 
 DOUBTFUL = 0.6  # confidence below which a label is called doubtful
 
@@ -56,7 +59,8 @@ class Labelling:
         broken: images that cannot be read, with the reason.
         threshold: of ``none_score``.
         next_to_label: paths of uncertain images that differ from one another, most useful first.
-        estimate: of the accuracy; None if no class has two labels.
+        estimate: of the accuracy, from the given labels alone; None if no class has two.
+        expected: the accuracy to expect over all images, "none of these" included, and the ends of its 95 % interval.
         alike: pairs of labels that look like one class written in two ways.
         about: embedder, head and settings.
         fitted: the vectors and the model behind it, which :meth:`relabelled` uses again.
@@ -70,6 +74,7 @@ class Labelling:
     next_to_label: list[str]
     estimate: Estimate | None
     about: dict[str, str]
+    expected: tuple[float, float, float] | None = None
     alike: list[tuple[str, str]] = field(default_factory=list)
     fitted: Fitted | None = field(default=None, repr=False, compare=False)
 
@@ -176,7 +181,11 @@ class Fitted:
 
     def refit(self, changes: Mapping[str, str]) -> Fitted:
         """The same images with other labels, see :meth:`Labelling.relabelled`."""
-        return _fit(self.images, self.collection.relabelled(changes), self.settings)
+        collection = self.collection.relabelled(changes)
+        given, none = _given(collection, self.images.names, self.images.broken)
+        with _explained():
+            model = copy(self.model).refit(given, none=none if none.any() else None)
+        return replace(self, collection=collection, given=given, none=none, model=model)
 
 
 def find_labels(
@@ -218,20 +227,28 @@ def _fit(images: EmbeddedImages, collection: Collection, settings: Settings) -> 
         )
     look = "auto" if settings.distractors else False
     model = TACClassifier(head, iterations=settings.iterations, distractors=look)
-    try:
+    with _explained():
         model.fit(images.vectors, given, none=none if none.any() else None)
+    return Fitted(images, collection, settings, given, none, model)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """What the estimator cannot work with is bad input here."""
+    try:
+        yield
     except HandfulError:
         raise
     except ValueError as error:
         raise HandfulError(str(error)) from error
-    return Fitted(images, collection, settings, given, none, model)
 
 
 def _labelling(fitted: Fitted) -> Labelling:
     """What a fitted classifier says of its images."""
     images, settings, model = fitted.images, fitted.settings, fitted.model
-    by_itself = settings.none_threshold is None or not settings.distractors
-    threshold = model.none_threshold_ if by_itself else settings.none_threshold
+    threshold = model.none_threshold_
+    if settings.none_threshold is not None and settings.distractors:
+        threshold = settings.none_threshold
     found = _predictions(fitted, threshold)
     unit = model.unit_vectors(images.vectors)
     return Labelling(
@@ -243,6 +260,7 @@ def _labelling(fitted: Fitted) -> Labelling:
         next_to_label=suggest(found, unit, threshold, settings.suggestions),
         estimate=cross_validate(model, images.vectors, fitted.given, fitted.none),
         about=_about(fitted, threshold),
+        expected=(model.expected_accuracy_, *model.expected_accuracy_interval_),
         alike=look_alike(model.classes_.tolist()),
         fitted=fitted,
     )
@@ -301,35 +319,6 @@ def _two_best(chances: NDArray[Any]) -> NDArray[np.intp]:
         np.put_along_axis(part, found[start : start + 1024, :1], -1, axis=1)
         found[start : start + 1024, 1] = part.argmax(1)
     return found
-
-
-def suggest(predictions: list[Prediction], vectors: NDArray[np.float32], threshold: float, count: int) -> list[str]:
-    """Choose images to label next: uncertain ones that differ from one another.
-
-    Among the most uncertain images, each next one is the farthest from all that are labelled or already chosen, so that
-    the new labels are as informative as possible.
-    """
-    open_rows = [row for row, one in enumerate(predictions) if one.source == "predicted"]
-    if not open_rows or count < 1:
-        return []
-    doubt = np.array([_doubt(predictions[row], threshold) for row in open_rows])
-    pool = np.array(open_rows)[np.argsort(-doubt, kind="stable")[: max(20 * count, 100)]]
-    labelled = [row for row, one in enumerate(predictions) if one.source == "given"]
-    nearest = (vectors[pool] @ vectors[labelled].T).max(1) if labelled else np.full(len(pool), -1.0)
-    chosen: list[int] = []
-    while len(chosen) < min(count, len(pool)):
-        pick = int(nearest.argmin())
-        chosen.append(int(pool[pick]))
-        nearest = np.maximum(nearest, vectors[pool] @ vectors[pool[pick]])
-        nearest[pick] = np.inf
-    return [predictions[row].path for row in chosen]
-
-
-def _doubt(one: Prediction, threshold: float) -> float:
-    """Uncertainty from 0 to 1: highest if two classes are equally probable or ``none_score`` is at its threshold."""
-    side = 1 - threshold if one.none_score > threshold else threshold
-    open_question = 1 - abs(one.none_score - threshold) / max(side, 1e-9)
-    return open_question if one.is_none else max(open_question, 1 - one.confidence)
 
 
 def as_row(one: Prediction) -> dict[str, Any]:

@@ -114,7 +114,7 @@ def _summary(report: Report, found: Labelling) -> None:
         f"Doubtful: less than {DOUBTFUL:.0%} sure of the label. An image is 'none of these' if its none score is at "
         f"most {found.threshold:.3f}."
     )
-    report.paragraph(describe(found.estimate))
+    report.paragraph(describe(found.estimate, found.expected))
     for question in questions(found):
         report.paragraph(question)
     if found.estimate is not None and found.estimate.calibration:
@@ -125,10 +125,14 @@ def _summary(report: Report, found: Labelling) -> None:
         report.picture(draw_calibration(rows), "confidence against accuracy", "calibration", rows)
 
 
-def describe(estimate: Estimate | None) -> str:
+def describe(estimate: Estimate | None, expected: tuple[float, float, float] | None = None) -> str:
     """What is known about the accuracy, in words."""
+    words = ""
+    if expected is not None:
+        words = "Expected accuracy, of all images, none of these included: {:.0%} (95 % interval {:.0%} to {:.0%}). "
+        words = words.format(*expected)
     if estimate is None:
-        return "How accurate this is cannot be said: it takes a class with two labels or more."
+        return words + "It could not be checked: that takes a class with two labels or more."
     (low, high), total = estimate.interval, estimate.total
     single = ""
     if estimate.single:
@@ -136,7 +140,7 @@ def describe(estimate: Estimate | None) -> str:
         more = f" and {len(estimate.single) - 3} more" if len(estimate.single) > 3 else ""
         single = f" Nothing is known about classes with a single label: {named}{more}."
     return (
-        f"Accuracy: {estimate.right} of {total} given labels were found when they were hidden, "
+        f"{words}Checked: {estimate.right} of {total} given labels were found when they were hidden, "
         f"{estimate.right / total:.0%} (95 % interval {low:.0%} to {high:.0%}); logistic regression on your labels "
         f"alone: {estimate.baseline / total:.0%}. An image that was called none of these counts as wrong. This holds "
         "for images like those that you labelled; a choice of easy ones flatters it, and with all labels in use it is "
