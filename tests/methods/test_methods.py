@@ -233,7 +233,7 @@ def test_options():
     assert method_options("tac") == {
         "form": "default", "train_iterations": 1, "iterations": 2, "grad_through_projection": True,
         "grad_through_soft_labels": False, "reference_bias": False, "matching": "optimal", "cosine_clustering": False,
-        "scale": 1.0, "cluster_scale": 1.0,
+        "classify": "references", "learn_scale": False, "partial_projection": 1.0, "scale": 1.0, "cluster_scale": 1.0,
     }  # fmt: skip
     assert method_options("tapnet-semi")["train_iterations"] == 0
     with pytest.raises(HandfulError, match="the method 'pn' has no option 'length_scale': choose from"):

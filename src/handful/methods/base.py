@@ -72,9 +72,27 @@ class Method(nn.Module):
                 raise HandfulError(f"{name} must be a number above 0, got {value}")
         if min(train_iterations, iterations) < 0:
             raise HandfulError(f"iterations must be at least 0, got {min(train_iterations, iterations)}")
-        self.dim, self.ways, self.scale = dim, ways, scale
-        self.soft_scale = scale * cluster_scale
+        self.dim, self.ways, self.cluster_scale = dim, ways, cluster_scale
         self.train_iterations, self.iterations = train_iterations, iterations
+        self._scale = scale
+        self.log_scale: Tensor | None
+        self.register_parameter("log_scale", None)
+
+    def learn_scale(self) -> None:
+        """Make the scale a parameter, which starts where it is; its logarithm is learned, so that it stays above 0."""
+        self.log_scale = nn.Parameter(torch.tensor(math.log(self._scale)))
+
+    @property
+    def scale(self) -> float | Tensor:
+        """What multiplies squared distances or cosines; a tensor of no dimensions while it is being learned."""
+        if self.log_scale is None:
+            return self._scale
+        return self.log_scale.exp() if torch.is_grad_enabled() else math.exp(self.log_scale.item())
+
+    @property
+    def soft_scale(self) -> float | Tensor:
+        """The same in the soft labels."""
+        return self.scale * self.cluster_scale
 
     @property
     def trains_on_unlabelled(self) -> bool:

@@ -85,7 +85,7 @@ class Classifier(Method):
             for part in (episode.support, episode.query, episode.unlabelled)
         )
 
-        def cosines(points: Tensor, means: Tensor, scale: float) -> Tensor:
+        def cosines(points: Tensor, means: Tensor, scale: float | Tensor) -> Tensor:
             return scale * points @ nn.functional.normalize(means, dim=-1).mT
 
         def label_softly(means: Tensor) -> Tensor:

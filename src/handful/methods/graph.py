@@ -19,7 +19,7 @@ GROUP = 16  # queries whose systems are solved together
 WORST_ERROR = 1e-4  # relative; where the condition number allows for more, the system is solved in float64
 
 
-def gaussian_weights(points: Tensor, nodes: Tensor, scale: float) -> Tensor:
+def gaussian_weights(points: Tensor, nodes: Tensor, scale: float | Tensor) -> Tensor:
     """exp(-scale |a - b|^2): (..., P, D), (..., n, D) -> (..., P, n); with ``points is nodes``, 1 on the diagonal."""
     shift = nodes.mean(-2, keepdim=True)
     left, right = points - shift, nodes - shift

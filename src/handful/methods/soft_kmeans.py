@@ -13,19 +13,45 @@ import torch
 from torch import Tensor, nn
 
 from .. import functional as F
+from .._linalg import unit
 from ..episode import Episode
 from ..errors import HandfulError
 from .base import Forms, Method
+from .pn import mean_logits
 
+_PLAIN = {"cosine": False, "learn_scale": False}
 UNUSED_LENGTH = 1e5  # length scale of the distractor cluster where no image is unlabelled, as in the authors' code
 
 
 class SoftKMeans(Method):
-    """Plain soft k-means from the class means. The soft labels carry no gradient, as in the authors' code."""
+    """Plain soft k-means from the class means. The soft labels carry no gradient, as in the authors' code.
+
+    Args:
+        cosine: compare by cosines with the class means, in logits and soft labels, instead of by squared distances.
+        learn_scale: whether the scale is learned; it starts at ``scale``.
+        grad_through_soft_labels: whether the soft labels are differentiated through.
+    """
 
     title = "Soft k-Means"
     summary = "PN with class means refined by soft k-means over the unlabelled images"
-    forms: ClassVar[Forms] = {"published": {"scale": 1.0, "cluster_scale": 1.0, "iterations": 1}}
+    forms: ClassVar[Forms] = {
+        "published": {**_PLAIN, "scale": 1.0, "cluster_scale": 1.0, "iterations": 1, "grad_through_soft_labels": False}
+    }
+
+    def __init__(
+        self,
+        dim: int,
+        ways: int,
+        *,
+        cosine: bool = False,
+        learn_scale: bool = False,
+        grad_through_soft_labels: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(dim, ways, **options)
+        self.cosine, self.grad_through_soft_labels = cosine, grad_through_soft_labels
+        if learn_scale:
+            self.learn_scale()
 
     def trajectory(self, episode: Episode, iterations: int) -> Tensor:
         unlabelled, (means, counts) = episode.unlabelled, self.clusters(episode)
@@ -37,11 +63,23 @@ class SoftKMeans(Method):
         return episode.centroids, episode.shots
 
     def query_logits(self, episode: Episode, means: Tensor) -> Tensor:
-        return self.scale * F.projected_logits(episode.query, means, basis=None)
+        return self.scale * mean_logits(episode.query, means, cosine=self.cosine)
 
     def weights(self, unlabelled: Tensor, means: Tensor) -> Tensor:
         """How much each unlabelled point counts for each class: (..., U, D), (..., N, D) -> (..., U, N)."""
-        return F.soft_labels(unlabelled, means, None, self.soft_scale).detach()
+        return self._constant(F.soft_labels(unlabelled, means, None, self.soft_scale, cosine=self.cosine))
+
+    def distances(self, points: Tensor, means: Tensor) -> Tensor:
+        """Squared distances; with ``cosine``, half of those of unit vectors, 1 - cos: -> (..., P, M).
+
+        Such a vector stays zero if it is, so that the origin is at 1 / 2 from every point.
+        """
+        if self.cosine:
+            return 0.5 * F.projected_sqdist(unit(points), unit(means), basis=None)
+        return F.projected_sqdist(points, means, basis=None)
+
+    def _constant(self, tensor: Tensor) -> Tensor:
+        return tensor if self.grad_through_soft_labels else tensor.detach()
 
 
 class SoftKMeansCluster(SoftKMeans):
@@ -56,13 +94,17 @@ class SoftKMeansCluster(SoftKMeans):
         moving_cluster: let the cluster move to the mean of its points, as in the authors' code.
         cluster_for_queries: let queries belong to the cluster, too, as there: logits then have N + 1 columns, and a
             query that the cluster takes is wrong.
-        grad_through_soft_labels: whether the soft labels are differentiated through, as there.
+        grad_through_soft_labels: whether the soft labels are differentiated through, as there; the length scale learns
+            through them in any case.
+
+    With ``cosine``, the squared distance is half of that between unit vectors, 1 - cos, and 1 / 2 to the origin.
     """
 
     title = "Soft k-Means + Cluster"
     summary = "Soft k-Means with a distractor cluster at the origin, of learned length scale"
     forms: ClassVar[Forms] = {
         "published": {
+            **_PLAIN,
             "scale": 0.5,
             "cluster_scale": 1.0,
             "iterations": 1,
@@ -81,12 +123,10 @@ class SoftKMeansCluster(SoftKMeans):
         length_scale: float = 100.0,
         moving_cluster: bool = False,
         cluster_for_queries: bool = False,
-        grad_through_soft_labels: bool = False,
         **options: Any,
     ) -> None:
         super().__init__(dim, ways, **options)
         self.moving_cluster, self.cluster_for_queries = moving_cluster, cluster_for_queries
-        self.grad_through_soft_labels = grad_through_soft_labels
         if not (length_scale > 0 and math.isfinite(length_scale)):
             raise HandfulError(f"length_scale must be a number above 0, got {length_scale}")
         self.log_length = nn.Parameter(torch.tensor(math.log(length_scale)))
@@ -100,11 +140,10 @@ class SoftKMeansCluster(SoftKMeans):
         return _with_origin(means), counts
 
     def weights(self, unlabelled: Tensor, means: Tensor) -> Tensor:
-        if self.moving_cluster:
-            return torch.softmax(self._fit(unlabelled, means, self.soft_scale, self.log_length), dim=-1)
-        return torch.softmax(self._fit(unlabelled, _with_origin(means), self.soft_scale, self.log_length), dim=-1)[
-            ..., :-1
-        ]
+        # The learned length needs true distances: a constant per point would not cancel between unequal lengths.
+        distance = self.distances(unlabelled, means if self.moving_cluster else _with_origin(means))
+        shares = torch.softmax(_radial(self._constant(self.soft_scale * distance), self.log_length), dim=-1)
+        return shares if self.moving_cluster else shares[..., :-1]
 
     def query_logits(self, episode: Episode, means: Tensor) -> Tensor:
         if not self.cluster_for_queries:
@@ -113,23 +152,15 @@ class SoftKMeansCluster(SoftKMeans):
             means = _with_origin(means)
         unused = episode.unlabelled.shape[-2] == 0
         length = torch.full_like(self.log_length, math.log(UNUSED_LENGTH)) if unused else self.log_length
-        distance = F.projected_sqdist(episode.query, means, basis=None)
-        return _radial(distance, self.scale, length)
-
-    def _fit(self, points: Tensor, means: Tensor, scale: float, log_length: Tensor) -> Tensor:
-        """How well points fit the classes and the cluster, which comes last: -> (..., P, N + 1)."""
-        # The learned scale needs true distances: a constant per point would not cancel between unequal scales.
-        distance = F.projected_sqdist(points, means, basis=None)
-        return _radial(distance if self.grad_through_soft_labels else distance.detach(), scale, log_length)
+        return _radial(self.scale * self.distances(episode.query, means), length)
 
 
 def _with_origin(means: Tensor) -> Tensor:
     return torch.cat([means, torch.zeros_like(means[..., :1, :])], dim=-2)
 
 
-def _radial(distance: Tensor, scale: float, log_length: Tensor) -> Tensor:
+def _radial(distance: Tensor, log_length: Tensor) -> Tensor:
     """-d / r^2 - log r of squared distances (..., N + 1), with r = 1 for all but the last."""
-    distance = scale * distance
     inside, outside = distance[..., :-1], distance[..., -1:] * torch.exp(-2 * log_length) + log_length
     return -torch.cat([inside, outside], dim=-1)
 
@@ -153,6 +184,7 @@ class MaskedSoftKMeans(SoftKMeans):
     summary = "Soft k-Means with learned soft masks from distance statistics"
     forms: ClassVar[Forms] = {
         "published": {
+            **_PLAIN,
             "scale": 1.0,
             "cluster_scale": 1.0,
             "iterations": 1,
@@ -169,12 +201,10 @@ class MaskedSoftKMeans(SoftKMeans):
         *,
         exponential_mask: bool = False,
         mask_twice: bool = False,
-        grad_through_soft_labels: bool = False,
         **options: Any,
     ) -> None:
         super().__init__(dim, ways, **options)
         self.exponential_mask, self.mask_twice = exponential_mask, mask_twice
-        self.grad_through_soft_labels = grad_through_soft_labels
         first, last = nn.Linear(5, 20), nn.Linear(20, 2)
         with torch.no_grad():
             if exponential_mask:
@@ -186,10 +216,8 @@ class MaskedSoftKMeans(SoftKMeans):
         self.mask = nn.Sequential(first, nn.Tanh(), last)
 
     def weights(self, unlabelled: Tensor, means: Tensor) -> Tensor:
-        soft = F.soft_labels(unlabelled, means, None, self.soft_scale)
-        distance = F.projected_sqdist(unlabelled, means, basis=None)  # (..., U, N)
-        if not self.grad_through_soft_labels:
-            soft, distance = soft.detach(), distance.detach()
+        soft = super().weights(unlabelled, means)
+        distance = self._constant(self.distances(unlabelled, means))  # (..., U, N)
         if unlabelled.shape[-2] == 0:
             return soft
         distance = distance / distance.mean(-2, keepdim=True).clamp_min(torch.finfo(distance.dtype).tiny)

@@ -50,7 +50,9 @@ class TacDap(Tac):
         if not (distractor_handicap >= 0 and math.isfinite(distractor_handicap)):
             raise HandfulError(f"distractor_handicap must be a number from 0 up, got {distractor_handicap}")
         if distractor_handicap and self.cosine_clustering:
-            raise HandfulError("distractor_handicap is one of squared distances: leave it out with cosine_clustering")
+            raise HandfulError(
+                "distractor_handicap is one of squared distances: leave it out with cosine_clustering or classify=means"
+            )
         self.distractor_handicap = distractor_handicap
         self.distractor_reference = nn.Parameter(torch.randn(dim) / dim**0.5)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,6 +15,7 @@ from .. import functional as F
 from ..episode import Episode
 from ..errors import HandfulError
 from .base import Forms, Method
+from .partial_projection import partial_tac
 
 
 class TapNet(Method):
@@ -29,6 +32,11 @@ class TapNet(Method):
             code (:func:`assign_references`, :func:`choose_in_turn`).
         cosine_clustering: label the unlabelled points by their cosines with the class means, times ``cluster_scale``,
             instead of by squared distances; in the space that the method clusters in.
+        classify: what queries are compared with: ``references``, by squared distances in M; or ``means``, by cosines
+            with the class means in M. Then soft labels are by cosines, too, at the same scale times ``cluster_scale``.
+        learn_scale: whether the scale is learned; it starts at ``scale``.
+        partial_projection: a, how much of the error directions Q is removed: a point z becomes z - a Q Q^T z. At 1 it
+            is projected onto M; at 0 it stays as it is.
 
     In training, class n of an episode gets reference n: classes come in random order, so any will do. In evaluation
     each class gets the reference that suits it; there may be more references than classes (20-way training for a 5-way
@@ -46,6 +54,9 @@ class TapNet(Method):
             "grad_through_projection": False,
             "reference_bias": True,
             "matching": "greedy",
+            "classify": "references",
+            "learn_scale": False,
+            "partial_projection": 1.0,
         }
     }
 
@@ -59,13 +70,25 @@ class TapNet(Method):
         reference_bias: bool = False,
         matching: str = "optimal",
         cosine_clustering: bool = False,
+        classify: str = "references",
+        learn_scale: bool = False,
+        partial_projection: float = 1.0,
         train_iterations: int = 0,
         **options: Any,
     ) -> None:
         super().__init__(dim, ways, train_iterations=train_iterations, **options)
         self.grad_through_projection = grad_through_projection
         self.grad_through_soft_labels = grad_through_soft_labels
-        self.cosine_clustering = cosine_clustering
+        self.cosine_clustering = cosine_clustering or classify == "means"
+        if classify not in ("references", "means"):
+            raise HandfulError(f"classify must be references or means, got '{classify!s:.40}'")
+        if reference_bias and classify == "means":
+            raise HandfulError("reference_bias is one of references: leave it out with classify=means")
+        if not 0 <= partial_projection <= 1:
+            raise HandfulError(f"partial_projection must be a number from 0 to 1, got {partial_projection}")
+        self.classify, self.partial_projection = classify, partial_projection
+        if learn_scale:
+            self.learn_scale()
         if matching not in ("optimal", "greedy"):
             raise HandfulError(f"matching must be optimal or greedy, got '{matching!s:.40}'")
         self.matching = matching
@@ -81,7 +104,7 @@ class TapNet(Method):
     def cluster(self, episode: Episode, iterations: int, *, keep_steps: bool = True) -> F.TacResult:
         """Cluster the episode by Task-Adaptive Clustering; also returns the soft labels and class means."""
         references, bias = self._of_classes(episode.centroids)
-        return F.tac(
+        return self._formula()(
             episode.centroids,
             episode.shots,
             episode.unlabelled,
@@ -89,7 +112,7 @@ class TapNet(Method):
             references,
             iterations,
             distractor_reference=self.distractor_reference,
-            scale=self.soft_scale,
+            scale=self._label_scale(),
             reference_bias=bias,
             distractor_offset=self.distractor_offset(episode),
             cosine=self.cosine_clustering,
@@ -97,6 +120,17 @@ class TapNet(Method):
             grad_through_soft_labels=self.grad_through_soft_labels,
             keep_steps=keep_steps,
         )
+
+    def _formula(self) -> Callable[..., F.TacResult]:
+        """`functional.tac`, or its plain form if the options ask for what that does not have."""
+        if self.classify == "references" and self.partial_projection == 1:
+            return F.tac
+        return partial(partial_tac, by_means=self.classify == "means", share=self.partial_projection)
+
+    def _label_scale(self) -> float | Tensor:
+        """The scale of the soft labels, a constant if they are."""
+        scale = self.soft_scale
+        return scale.detach() if isinstance(scale, Tensor) and not self.grad_through_soft_labels else scale
 
     def distractor_offset(self, episode: Episode) -> Tensor | None:
         """What is added to the squared distances of the distractor cluster (...), if there is one and it is."""
@@ -169,15 +203,15 @@ class TapNetSoftClustering(TapNet):
         references, bias = self._of_classes(centroids)
 
         def label_softly(means: Tensor) -> Tensor:
-            labels = F.soft_labels(unlabelled, means, None, self.soft_scale, cosine=self.cosine_clustering)
+            labels = F.soft_labels(unlabelled, means, None, self._label_scale(), cosine=self.cosine_clustering)
             soft.append(labels if self.grad_through_soft_labels else labels.detach())
             return soft[-1]
 
         history = list(F.refinements(centroids, episode.shots, unlabelled, iterations, label_softly))
         # Without refinements, F.tac is TapNet: it classifies in the M of these means.
         logits = [
-            F.tac(means, 1, unlabelled, episode.query, references, 0, reference_bias=bias,
-                  grad_through_projection=self.grad_through_projection).logits[0]
+            self._formula()(means, 1, unlabelled, episode.query, references, 0, reference_bias=bias,
+                            grad_through_projection=self.grad_through_projection).logits[0]
             for means in history
         ]  # fmt: skip
         none = unlabelled.new_zeros((0, *unlabelled.shape[:-1], episode.ways))
