@@ -18,6 +18,7 @@ EXCEPTIONS = {
     "methods/partial_projection.py partial_tac": "its parameters are those of the formula",
     "methods/tapnet.py __init__": "its parameters are the options of the method",
     "methods/tpn.py __init__": "its parameters are the options of the method",
+    "runs/evaluation.py evaluate_run": "public: its parameters are the options of a command",
     "runs/training.py train": "the training loop is read from top to bottom",
 }
 

@@ -40,6 +40,7 @@ from handful.reports import figures
 from handful.runs.episodes import embed
 from handful.runs.folder import load_run
 from handful.runs.results import format_accuracy, measured
+from handful.runs.tuning import MULTIPLIERS
 from handful.sampling import EpisodeSampler, EpisodeSpec, split_labelled
 from traps import Traps, wait_until
 
@@ -520,6 +521,21 @@ def test_all_models_can_start_from_one_classifier(setting, tmp_path):
     again = reproduce(("table1",), started, tmp_path, command="", workers=Workers(jobs=2, device="cpu"))
     assert not again["failed"]
     assert (tmp_path / "table1.csv").read_bytes() == first
+
+
+def test_the_temperature_is_chosen_for_every_system_alike(setting, tmp_path):
+    tuned = replace(setting, tuned=True, distractors=(False,), methods=("pn", "soft-kmeans"))
+    content = reproduce(("table1",), tuned, tmp_path, command="", workers=Workers(jobs=2, device="cpu"))
+    assert not content["failed"]
+    found = {row["system"]: row["cluster_multiplier"] for row in content["table1"]}
+    assert [found.pop("PN"), found.pop("PN, 5-way training")] == [None, None], "it has no soft labels"
+    assert set(found.values()) <= set(MULTIPLIERS)
+    assert (
+        "Temperature and refinements chosen on validation classes, 7 x 5 trials each"
+        in (tmp_path / "report.md").read_text()
+    )
+    plain = reproduce(("table1",), replace(tuned, tuned=False), tmp_path, command="", workers=Workers(device="cpu"))
+    assert {row["cluster_multiplier"] for row in plain["table1"]} == {None}, "another measurement of the same weights"
 
 
 def test_what_cannot_be_planned_is_said_before_the_start_is_trained(setting, tmp_path):

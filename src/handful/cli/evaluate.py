@@ -58,6 +58,14 @@ def evaluate(
     iterations: Annotated[
         str, typer.Option(help="Number of refinements; auto chooses it on the validation classes.")
     ] = "auto",
+    tune: Annotated[
+        bool,
+        typer.Option(
+            "--tune",
+            help="Choose the temperature of the soft labels on the validation classes, together with the number of "
+            "refinements: cluster_scale times 0.1, 0.2, 0.5, 1, 2, 5 or 10.",
+        ),
+    ] = False,
     data_options: DataOptions = None,
     strict: Strict = False,
     seed: Seed = 0,
@@ -93,7 +101,7 @@ def evaluate(
             results.append(
                 evaluate_run(
                     run, protocol, method=method, dataset=dataset, data=None if data is None else str(data),
-                    data_options=read_with, strict=strict, iterations=wanted, device=device, bar=bar,
+                    data_options=read_with, strict=strict, iterations=wanted, tuned=tune, device=device, bar=bar,
                 )
             )  # fmt: skip
     if as_json:
@@ -101,16 +109,25 @@ def evaluate(
         typer.echo(json.dumps(contents if len(contents) > 1 else contents[0], indent=2))
         return
     for description in dict.fromkeys(result.protocol["description"] for result in results):
+        chosen = ["cluster_scale"] if tune else []
         table = Table(
-            Column("run", overflow="fold"), "method", "accuracy (%)", "iterations", "trained on", "episodes/s", box=None
-        )
+            Column("run", overflow="fold"), "method", "accuracy (%)", "iterations", *chosen, "trained on", "episodes/s",
+            box=None,
+        )  # fmt: skip
         for result in (result for result in results if result.protocol["description"] == description):
             table.add_row(
                 result.run, result.title, format_accuracy(result.mean, result.interval), str(result.iterations),
+                *([_times(result.cluster_multiplier)] if tune else []),
                 f"{result.trained.episodes} episodes", f"{result.episodes_per_second:.0f}",
             )  # fmt: skip
         console.print(table)
         console.print(f"{description}; ± is the 95 % interval over episodes.")
+        if trials := max(result.trials for result in results):
+            console.print(f"Temperature and refinements chosen on validation classes, {trials} trials each.")
+
+
+def _times(multiplier: float | None) -> str:
+    return "-" if multiplier is None else f"x {multiplier:g}"
 
 
 def _whole_number(text: str, option: str) -> int:

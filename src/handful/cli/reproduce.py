@@ -79,6 +79,14 @@ def reproduce(
     test_ways: Annotated[
         int | None, typer.Option(min=2, help="Classes of a validation or test episode. Default: 5, as published.")
     ] = None,
+    tune: Annotated[
+        bool,
+        typer.Option(
+            "--tune",
+            help="Choose the temperature of the soft labels of every system on the validation classes, with the same "
+            "trials for each, together with the number of refinements.",
+        ),
+    ] = False,
     training: dict[str, Any] = {},  # noqa: B006 - replaced by options
     labelled_ratio: LabelledRatio = None,
     image_size: ImageSize = None,
@@ -140,6 +148,7 @@ def reproduce(
         methods=tuple(methods) if methods else None,
         training=training,
         seed=seed,
+        tuned=tune,
         pretraining=pretrain,
     )
     content = run(

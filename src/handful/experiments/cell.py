@@ -21,6 +21,7 @@ from ..io import read_object, refuse_links, write_json
 from ..runs.config import RunConfig, read_config
 from ..runs.episodes import Protocol
 from ..runs.results import CELL, Result, format_accuracy, is_number, measured, measurement_key
+from ..runs.tuning import MULTIPLIERS
 
 __all__ = ["Cell", "Measurement", "Outcome", "finished", "format_accuracy", "mean_over_seeds", "measured", "worked"]
 
@@ -33,17 +34,18 @@ class Measurement:
         protocol: the test.
         method: the weights are evaluated as this one, as ``tapnet-semi`` can be with a run of ``tapnet``.
         iterations: refinements; None for those that are best on the validation classes.
+        tuned: whether the scale of the soft labels is chosen there, too.
     """
 
     protocol: Protocol
     method: str
     iterations: int | None = None
+    tuned: bool = False
 
     def key(self) -> str:
         """What names it in ``cell.json``."""
-        return measurement_key(
-            {"method": self.method, "protocol": self.protocol.to_json(), "iterations": self.iterations}
-        )
+        asked = {"method": self.method, "protocol": self.protocol.to_json(), "iterations": self.iterations}
+        return measurement_key({**asked, "tuned": sorted(MULTIPLIERS)} if self.tuned else asked)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from ..datasets.base import Bar
 from ..reports.figures import Row
+from ..runs.episodes import MOST_ITERATIONS
+from ..runs.tuning import MULTIPLIERS
 from .figures import FIGURES
 from .job import Job, Section, section_of
 from .paper import BUDGETS, PUBLISHED, PUBLISHED_TEST_WAYS, START, Column, System
@@ -31,16 +33,27 @@ def _table(job: Job, what: str) -> Section:
                 "system": system.line, "shots": column[0], "distractors": column[1],
                 "accuracy": result and result.mean, "interval": result and result.interval,
                 "split_interval": result and result.split_interval, "refinements": result and result.iterations,
+                "cluster_multiplier": result and result.cluster_multiplier,
                 "published": published.get(system.title, {}).get(column), "state": "measured" if result else lacking,
             })  # fmt: skip
     notes = [setting.caption()]
     if any(system.training == START["classifier"].method for system in planned):
         notes.append("The lines called Classifier are of the common start alone.")
     notes.append(
-        "'it.': refinements, chosen on validation classes. Bold: best of the column; underlined or in italics: second. "
+        f"{_about_choice(setting)} Bold: best of the column; underlined or in italics: second. "
         + _about_published(setting, bool(published))
     )
     return section_of(job, what, rows, notes)
+
+
+def _about_choice(setting: Setting) -> str:
+    if not setting.tuned:
+        return "'it.': refinements, chosen on validation classes."
+    return (
+        "'it.': refinements; 'x': what cluster_scale is multiplied by. Temperature and refinements chosen on "
+        f"validation classes, {len(MULTIPLIERS)} x {MOST_ITERATIONS} trials each; "
+        "a system without soft labels has no temperature."
+    )
 
 
 def _about_published(setting: Setting, there: bool) -> str:

@@ -89,6 +89,8 @@ def settings_of(setting: Setting) -> dict[str, Any]:
         "labelled_ratio": setting.labelled_ratio, "budget": asdict(setting.budget), "training": setting.training,
         "seed": setting.seed, "pretraining": setting.pretraining,
     }  # fmt: skip
+    if setting.tuned:  # reports from before there was the choice say nothing of it
+        found["tuned"] = True
     settings: dict[str, Any] = json.loads(json.dumps(found))  # as they are read again: lists for tuples
     return settings
 

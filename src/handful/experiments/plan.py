@@ -37,6 +37,7 @@ class Setting:
         methods: only lines that are evaluated as one of these; all if None.
         training: training options (:class:`TrainingOptions`) that are not the recipe's, by name.
         seed: of the trainings.
+        tuned: whether the scale of the soft labels is chosen on validation classes, for every system alike.
         pretraining: episodes of a classifier whose backbone all models start from; 0 for a random start.
         start: its run folder, once it is trained.
     """
@@ -53,6 +54,7 @@ class Setting:
     methods: tuple[str, ...] | None = None
     training: dict[str, Any] = field(default_factory=dict)
     seed: int = 0
+    tuned: bool = False
     pretraining: int = 0
     start: Path | None = None
 
@@ -166,7 +168,7 @@ class Plan:
         if config.train.distractor_ways:
             name += "-distractors"
         protocol = setting.protocol(test or setting.spec(shots, distractors))
-        wanted = Measurement(protocol, system.method, system.iterations)
+        wanted = Measurement(protocol, system.method, system.iterations, setting.tuned)
         old = self._cells.get(name, Cell(name, config, ()))
         self._cells[name] = replace(old, measurements=tuple(dict.fromkeys((*old.measurements, wanted))))
         return Source(name, wanted)

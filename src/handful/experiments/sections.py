@@ -63,6 +63,8 @@ def _entry(row: Row, rank: str) -> Entry:
     if row["accuracy"] is None:
         return Entry(row.get("state", "failed"))
     notes = [f"{row['refinements']} it."] if row["refinements"] else []
+    if row.get("cluster_multiplier"):
+        notes.append(f"x {row['cluster_multiplier']:g}")
     if row["published"] is not None:
         notes.append(f"published {row['published']:.2f} ({row['accuracy'] - row['published']:+.2f})")
     return Entry(format_accuracy(row["accuracy"], row["interval"]), ", ".join(notes), rank)

@@ -22,6 +22,7 @@ from .config import MOST_REFINEMENTS, MOST_SEED, RunConfig, check_range
 from .episodes import Accuracy, Protocol, choose_iterations, embed, evaluate
 from .folder import check_unseen, load_images, load_run
 from .results import Result, Trained
+from .tuning import tunable, tune, with_multiplier
 from .vectors import kept_vectors
 
 MOST_EPISODES = 10**7  # of all splits of a protocol, whose accuracies are kept in memory
@@ -81,6 +82,7 @@ def evaluate_run(
     *,
     method: str | None = None,
     iterations: int | None = None,
+    tuned: bool = False,
     device: str = "auto",
     bar: Bar | None = None,
     embedded: Embedded | None = None,
@@ -94,6 +96,7 @@ def evaluate_run(
         protocol: what is measured.
         method: evaluate the weights as another method that learns the same things.
         iterations: refinements; None chooses them on the validation classes.
+        tuned: also choose the scale of the soft labels there (:mod:`.tuning`).
         device: auto, cpu, cuda or mps.
         bar: ``bar(what, total)`` opens a progress bar and gives the function that moves it.
         embedded: keeps the vectors of the run's images for the next measurement of the same run.
@@ -111,11 +114,17 @@ def evaluate_run(
         check_unseen(folder, test)
     if iterations is None:
         iterations = config.options.get("iterations") if learner.method.iterative else 0
-    chosen_on = None
-    if iterations is None:
-        validation, chosen_on = load_images(config, "val", strict=chosen.strict, bar=tick), "validation classes"
+    choices, chosen_on = None, None
+    if iterations is None or (tuned and tunable(learner.method)):
+        validation = load_images(config, "val", strict=chosen.strict, bar=tick)
         found = embedded.vectors(learner.backbone, validation, tick)
-        iterations = choose_iterations(learner.method, found, validation, protocol)
+        chosen_on = "validation classes" if iterations is None else None
+        if tuned:
+            choices = tune(learner.method, found, validation, protocol, iterations)
+            learner.method = with_multiplier(learner.method, choices.cluster_multiplier)
+            iterations = choices.iterations
+        else:
+            iterations = choose_iterations(learner.method, found, validation, protocol)
     vectors = embedded.vectors(learner.backbone, test, tick)
     ticking, begun = tick("episodes", protocol.splits * protocol.episodes), time.perf_counter()
     accuracy = evaluate(learner.method, vectors, test, protocol, iterations, progress=ticking)
@@ -128,12 +137,14 @@ def evaluate_run(
         **_settings(config, protocol),
         **_measurements(accuracy),
         iterations_chosen_on=chosen_on,
+        cluster_multiplier=choices.cluster_multiplier if choices else None,
+        trials=choices.trials if choices else 0,
         trained=_trained(config, state),
         wall_seconds=round(done - started, 3),
         episodes_per_second=round(accuracy.episodes / (done - begun), 1),
     )
     if not is_shipped(folder):
-        _keep(result, folder, iterations)
+        _keep(result, folder, iterations, tuned)
     return result
 
 
@@ -155,9 +166,10 @@ def _measurements(accuracy: Accuracy) -> dict[str, Any]:
     return {"n": accuracy.episodes, **asdict(accuracy), **unknown}
 
 
-def _keep(result: Result, folder: Path, iterations: int) -> None:
+def _keep(result: Result, folder: Path, iterations: int, tuned: bool) -> None:
     """Write a result to the run's folder, under a name of its own for all that was asked for."""
     about = [result.protocol, result.method, result.dataset, iterations, result.fingerprint]
+    about += ["tuned"] * tuned
     kind = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:8]
     write_json(folder / "results" / f"{result.method}-{result.dataset}-{kind}.json", result.to_json())
 

@@ -50,6 +50,8 @@ class Result:
         mean, interval, split_means, split_interval, episodes, iterations, by_iteration, intervals: see `Accuracy`;
             the intervals are None where there is but one episode.
         iterations_chosen_on: ``validation classes``, or None if their number was given.
+        cluster_multiplier: of ``cluster_scale``, chosen on the validation classes; None if it was not (`tuning`).
+        trials: pairs of a multiplier and a number of refinements that were compared there; 0 if none were.
         trained: the training behind it.
         wall_seconds, episodes_per_second, torch: how long it took, how fast the episodes were, on which PyTorch.
     """
@@ -72,6 +74,8 @@ class Result:
     by_iteration: list[float] = field(default_factory=list)
     intervals: list[float] | None = None
     iterations_chosen_on: str | None
+    cluster_multiplier: float | None = None
+    trials: int = 0
     trained: Trained
     wall_seconds: float = 0.0
     episodes_per_second: float = 0.0
@@ -189,6 +193,8 @@ _SOUND: dict[str, Callable[[Any], bool]] = {
         ("method", "title", "run", "dataset", "fingerprint", "torch"), lambda value: isinstance(value, str)
     ),
     **dict.fromkeys(("wall_seconds", "episodes_per_second"), lambda value: is_number(value, 0.0)),
+    "cluster_multiplier": lambda value: value is None or is_number(value, 0.0),
+    "trials": lambda value: _count(value, 0),
     "iterations_chosen_on": lambda value: value is None or isinstance(value, str),
     "data_options": lambda value: isinstance(value, dict),
     "seed": lambda value: _count(value, 0),
