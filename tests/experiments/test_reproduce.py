@@ -538,6 +538,34 @@ def test_the_temperature_is_chosen_for_every_system_alike(setting, tmp_path):
     assert {row["cluster_multiplier"] for row in plain["table1"]} == {None}, "another measurement of the same weights"
 
 
+def test_all_models_can_start_from_a_run_that_is_there(setting, tmp_path):
+    training = {"optimiser": "sgd", "schedule": "cosine", "classifier_loss": 0.5}
+    narrow = replace(setting, distractors=(False,), methods=("pn",), training=training)
+    origin = reproduce(
+        ("table1",), replace(narrow, training={"linear_output": True}), tmp_path / "first", command="",
+        workers=Workers(jobs=2, device="cpu"),
+    )  # fmt: skip
+    assert not origin["failed"]
+    start = tmp_path / "first" / "runs" / "pn-1-shot-6-way"
+    content = reproduce(
+        ("table1",), replace(narrow, start=start), tmp_path / "second", command="",
+        workers=Workers(jobs=2, device="cpu"),
+    )  # fmt: skip
+    assert not content["failed"]
+    assert "All start from the backbone of one run, pn-1-shot-6-way: pn, 2 episodes." in content["caption"]
+    weights = json.loads((start / "checkpoint" / "best.json").read_text())["sha256"]
+    settings = [json.loads(path.read_text()) for path in (tmp_path / "second" / "runs").glob("*/config.json")]
+    assert len(settings) == 2
+    for config in settings:
+        assert config["start_weights"] == weights
+        assert config["backbone_options"] == {"linear_output": True}, "as in the start"
+        assert {name: config[name] for name in training} == training
+        assert config["learning_rate"] == narrow.recipe.started_rate
+    wrong = replace(narrow, start=start, training={"linear_output": False})
+    with pytest.raises(HandfulError, match=r"cannot start from .*: it has backbone options"):
+        reproduce(("table1",), wrong, tmp_path / "third", command="", workers=Workers(device="cpu"))
+
+
 def test_what_cannot_be_planned_is_said_before_the_start_is_trained(setting, tmp_path):
     wrong = replace(setting, pretraining=3, methods=("pn",))
     with pytest.raises(HandfulError, match="the table has no line of pn"):

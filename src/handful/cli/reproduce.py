@@ -58,6 +58,14 @@ def reproduce(
             "thousands of classes, as in omniglot.",
         ),
     ] = 0,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--start",
+            help="Run folder whose backbone all models start from, instead of one that --pretrain trains. Options of "
+            "the backbone are taken from it.",
+        ),
+    ] = None,
     splits: Annotated[
         int | None,
         typer.Option(min=1, help="Random labelled/unlabelled splits in testing. Default: those of the budget."),
@@ -112,6 +120,7 @@ def reproduce(
     Example: `handful reproduce table1 --dataset glyphs --budget minutes --out reports/glyphs`
     """
     from ..datasets import SPLITS, dataset_spec, load_dataset
+    from ..embedders.shipped import model_folder
     from ..experiments.paper import BUDGETS, recipe_for
     from ..experiments.plan import Setting
     from ..experiments.reproduce import check_what
@@ -122,6 +131,8 @@ def reproduce(
     check_device(device)
     workers = Workers(engine, jobs, threads, device, ray_address)
     wanted = check_what(what)
+    if start is not None and pretrain:
+        raise HandfulError("--start and --pretrain are two ways to the same: give one of them")
     if budget not in BUDGETS:
         raise HandfulError(f"unknown budget '{budget}': choose one of {', '.join(BUDGETS)}")
     if distractors not in DISTRACTORS:
@@ -150,6 +161,7 @@ def reproduce(
         seed=seed,
         tuned=tune,
         pretraining=pretrain,
+        start=None if start is None else model_folder(start),
     )
     content = run(
         wanted, setting, out, command=shlex.join(["handful", *sys.argv[1:]]), images=images, workers=workers,

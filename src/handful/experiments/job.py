@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..checkpoint import checksum
 from ..datasets import ImageSet
 from ..reports.figures import Row
 from ..runs.results import Result
@@ -91,6 +92,8 @@ def settings_of(setting: Setting) -> dict[str, Any]:
     }  # fmt: skip
     if setting.tuned:  # reports from before there was the choice say nothing of it
         found["tuned"] = True
+    if setting.given_start is not None:
+        found["start"] = checksum(setting.given_start / "checkpoint", "best")
     settings: dict[str, Any] = json.loads(json.dumps(found))  # as they are read again: lists for tuples
     return settings
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..datasets import ImageSet
 from ..errors import HandfulError
-from ..runs.config import RunConfig, TrainingData, build_config, training_spec
+from ..runs.config import RunConfig, TrainingData, build_config, read_config, training_spec
 from ..runs.episodes import Protocol
 from ..runs.folder import started_from
 from ..runs.options import TrainingOptions
@@ -39,7 +39,7 @@ class Setting:
         seed: of the trainings.
         tuned: whether the scale of the soft labels is chosen on validation classes, for every system alike.
         pretraining: episodes of a classifier whose backbone all models start from; 0 for a random start.
-        start: its run folder, once it is trained.
+        start: its run folder, once it is trained; or, without pretraining, a run whose backbone all models start from.
     """
 
     dataset: str
@@ -88,6 +88,11 @@ class Setting:
         config = build_config(data, method, options, train, test, training, episodes=episodes, seed=self.seed)
         return config if first or self.start is None else started_from(config, self.start)
 
+    @property
+    def given_start(self) -> Path | None:
+        """The run that all models start from, if it is not trained here."""
+        return None if self.pretraining else self.start
+
     def _training(self, episodes: int, *, started: bool, first: bool = False) -> TrainingOptions:
         """The recipe's training options, or what was given instead.
 
@@ -100,6 +105,9 @@ class Setting:
             "average_pool": recipe.average_pool,
             "validate_every": max(1, episodes // 10) if episodes >= 1000 else episodes,
         }
+        if self.given_start is not None:
+            origin = read_config(self.given_start)
+            ours |= {"average_pool": False, "backbone": origin.backbone, **origin.backbone_options}
         if first:  # the rate that was given is that of the models in the tables
             ours |= {"learning_rate": recipe.start_rate, "augment": recipe.start_augment}
             given = {name: value for name, value in given.items() if name != "learning_rate"}
@@ -108,7 +116,10 @@ class Setting:
     def caption(self) -> str:
         """Under which conditions the numbers were measured."""
         recipe, budget = self.recipe, self.budget
-        test, training = recipe.test, self._training(budget.episodes, started=self.pretraining > 0)
+        test, training = (
+            recipe.test,
+            self._training(budget.episodes, started=self.pretraining > 0 or self.start is not None),
+        )
         return (
             f"{self.dataset}, {self.images.image_size} x {self.images.image_size}; {self.labelled_ratio:.0%} of each "
             f"class labelled. Test: {test.ways} ways, {test.queries} queries and {test.unlabelled} unlabelled images a "
@@ -122,6 +133,12 @@ class Setting:
         )
 
     def _start_caption(self) -> str:
+        if self.given_start is not None:
+            origin = read_config(self.given_start)
+            return (
+                f" All start from the backbone of one run, {self.given_start.name}: {origin.method}, "
+                f"{origin.episodes:,} episodes."
+            )
         if not self.pretraining:
             return ""
         moved = ", moved and mirrored" if self.recipe.start_augment else ""

@@ -21,6 +21,7 @@ from ..io import read_object
 from ..progress import grid_bar, messages, progress_bar
 from ..publish import check_free, publish
 from ..reports.page import PAGE, TEXT, Report, provenance
+from ..runs.folder import check_unseen
 from .cell import Cell, Outcome, worked
 from .check import check_classes
 from .contents import make_section
@@ -76,6 +77,8 @@ def reproduce(
     kept = kept_sections(read_object(out / NUMBERS)) if (out / NUMBERS).is_file() else {}
     cells, planned = _planned(whats, setting)
     images = images or _load(setting)
+    if setting.given_start is not None:  # not after hours of training
+        check_unseen(setting.given_start, images["test"])
     check_classes(cells, setting.dataset, {split: len(images[split].class_names) for split in SPLITS})
     job = Job(setting, command, out, images, cells, planned, kept)
     try:
