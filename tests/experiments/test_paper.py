@@ -20,6 +20,7 @@ from handful.experiments.paper import (
     SYSTEMS,
     TABLES,
     UNDER_DISTRACTORS,
+    VARIANTS,
     recipe_for,
 )
 from handful.experiments.reproduce import check_what
@@ -150,6 +151,20 @@ def test_a_common_start_has_lines_of_its_own_where_systems_are_compared():
     assert lines[:2] == list(START.values())
     assert lines[2:] == TABLES["table1"].lines(20, classes=40)
     assert TABLES["table3"].lines(20, classes=40, start=True) == list(ABLATION.values())
+
+
+def test_mini_imagenet_from_a_common_start_compares_by_cosines_at_a_learned_temperature():
+    recipe = recipe_for("mini-imagenet")
+    for method, options in recipe.started_options.items():
+        built = build_method(method, 64, 20, **{**recipe.options.get(method, {}), **options})
+        assert built.log_scale is not None
+        if "cosine" in options:
+            assert built.cosine
+            assert built.scale.item() == pytest.approx(10.0)
+    for name, options in recipe.started_variants.items():
+        assert build_method("tac", 64, 20, **{**recipe.started_options["tac"], **options}).cosine_clustering, name
+    assert set(recipe.started_variants) == set(VARIANTS)
+    assert recipe.options == recipe_for("folder").options, "a random start is as before"
 
 
 def test_letters_are_not_mirrored():

@@ -13,6 +13,7 @@ from ..datasets import ImageSet
 from ..reports.figures import Row
 from ..runs.results import Result
 from .cell import Cell, Outcome
+from .paper import VARIANTS
 from .plan import Setting, Source
 
 RUNS = "runs"  # folder of the trainings
@@ -85,8 +86,11 @@ class Job:
 
 def settings_of(setting: Setting) -> dict[str, Any]:
     """What two tables must have in common to stand in one report; which lines and columns they have may differ."""
+    recipe = asdict(setting.recipe)
+    if recipe["started_variants"] == VARIANTS:  # reports from before there were others say nothing of them
+        del recipe["started_variants"]
     found = {
-        "dataset": setting.dataset, "fingerprint": setting.images.fingerprint(), "recipe": asdict(setting.recipe),
+        "dataset": setting.dataset, "fingerprint": setting.images.fingerprint(), "recipe": recipe,
         "labelled_ratio": setting.labelled_ratio, "budget": asdict(setting.budget), "training": setting.training,
         "seed": setting.seed, "pretraining": setting.pretraining,
     }  # fmt: skip

@@ -79,7 +79,8 @@ class Setting:
         options = {} if system.published_ways else recipe.options.get(method, {})
         if self.start is not None and not system.published_ways:
             options = options | recipe.started_options.get(method, {})
-        options = options | (VARIANTS[system.variant] if system.variant else {})
+        variants = VARIANTS if self.start is None else recipe.started_variants
+        options = options | (variants[system.variant] if system.variant else {})
         train = replace(recipe.train, ways=system.published_ways or recipe.train.ways, shots=shots)
         train = training_spec(method, options, _with_distractors(train, distractors), len(self.images.class_names))
         data = TrainingData(self.dataset, self.images, self.labelled_ratio, self.data, self.data_options)
