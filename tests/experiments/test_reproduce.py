@@ -566,6 +566,27 @@ def test_all_models_can_start_from_a_run_that_is_there(setting, tmp_path):
         reproduce(("table1",), wrong, tmp_path / "third", command="", workers=Workers(device="cpu"))
 
 
+def test_several_seeds_of_a_line_are_averaged_and_their_spread_is_shown(setting, tmp_path):
+    seeded = replace(
+        setting, distractors=(False,), methods=("pn", "tapnet"), seeds=2, seeded=("tapnet",), seed=3
+    )  # fmt: skip
+    content = reproduce(("table1",), seeded, tmp_path, command="", workers=Workers(jobs=2, device="cpu"))
+    assert not content["failed"]
+    rows = {row["system"]: row for row in content["table1"]}
+    assert (rows["PN"]["seeds"], rows["TapNet"]["seeds"]) == (1, 2)
+    found = [
+        next(iter(measured(tmp_path / "runs" / f"tapnet-1-shot-6-way{name}").values())) for name in ("", "-seed-4")
+    ]
+    assert [one.trained.seed for one in found] == [3, 4]
+    assert {one.seed for one in found} == {3}, "on the same test episodes"
+    means = [one.mean for one in found]
+    row = rows["TapNet"]
+    assert (row["accuracy"], row["lowest"], row["highest"]) == (sum(means) / 2, min(means), max(means))
+    assert [part.split(":")[0] for part in row["by_seed"].split("; ")] == ["3", "4"]
+    assert f"2 seeds {min(means):.2f} to {max(means):.2f}" in (tmp_path / "report.md").read_text()
+    assert "2 training seeds for tapnet: the accuracy is the mean over seeds" in content["caption"]
+
+
 def test_what_cannot_be_planned_is_said_before_the_start_is_trained(setting, tmp_path):
     wrong = replace(setting, pretraining=3, methods=("pn",))
     with pytest.raises(HandfulError, match="the table has no line of pn"):

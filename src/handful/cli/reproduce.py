@@ -101,6 +101,13 @@ def reproduce(
     data_options: DataOptions = None,
     strict: Strict = False,
     seed: Seed = 0,
+    seeds: Annotated[
+        int, typer.Option(min=1, max=100, help="Trainings of each row of a table, with seeds from --seed on.")
+    ] = 1,
+    seeds_for: Annotated[
+        str | None,
+        typer.Option(metavar="METHOD,...", help="Only these methods are trained with several --seeds. Default: all."),
+    ] = None,
     jobs: Jobs = None,
     threads: Threads = 1,
     engine: Engine = "local",
@@ -137,7 +144,8 @@ def reproduce(
         raise HandfulError(f"unknown budget '{budget}': choose one of {', '.join(BUDGETS)}")
     if distractors not in DISTRACTORS:
         raise HandfulError(f"--distractors takes {', '.join(DISTRACTORS)}, got '{distractors}'")
-    for name in methods or ():
+    several = tuple(seeds_for.split(",")) if seeds_for else None
+    for name in (*(methods or ()), *(several or ())):
         method_class(name)
     spec = dataset_spec(dataset)
     read_with = read_data_options(dataset, data_options, image_size)
@@ -159,6 +167,8 @@ def reproduce(
         methods=tuple(methods) if methods else None,
         training=training,
         seed=seed,
+        seeds=seeds,
+        seeded=several,
         tuned=tune,
         pretraining=pretrain,
         start=None if start is None else model_folder(start),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..datasets.base import Bar
 from ..reports.figures import Row
 from ..runs.episodes import MOST_ITERATIONS
+from ..runs.results import format_accuracy
 from ..runs.tuning import MULTIPLIERS
 from .figures import FIGURES
 from .job import Job, Section, section_of
@@ -21,20 +22,15 @@ def make_section(job: Job, what: str, bar: Bar) -> Section:
 
 
 def _table(job: Job, what: str) -> Section:
-    planned: dict[System, dict[Column, Source]] = job.planned[what]
+    planned: dict[System, dict[Column, dict[int, Source]]] = job.planned[what]
     setting = job.setting
     published = PUBLISHED.get(setting.dataset, {}) if setting.recipe.test.ways == PUBLISHED_TEST_WAYS else {}
     rows: list[Row] = []
     for system, sources in planned.items():
-        for column, source in sources.items():
-            result = job.result(source)
-            lacking = "failed" if source.cell in job.outcomes else "missing"
+        for column, by_seed in sources.items():
             rows.append({
                 "system": system.line, "shots": column[0], "distractors": column[1],
-                "accuracy": result and result.mean, "interval": result and result.interval,
-                "split_interval": result and result.split_interval, "refinements": result and result.iterations,
-                "cluster_multiplier": result and result.cluster_multiplier,
-                "published": published.get(system.title, {}).get(column), "state": "measured" if result else lacking,
+                **_over_seeds(job, by_seed), "published": published.get(system.title, {}).get(column),
             })  # fmt: skip
     notes = [setting.caption()]
     if any(system.training == START["classifier"].method for system in planned):
@@ -44,6 +40,25 @@ def _table(job: Job, what: str) -> Section:
         + _about_published(setting, bool(published))
     )
     return section_of(job, what, rows, notes)
+
+
+def _over_seeds(job: Job, sources: dict[int, Source]) -> Row:
+    """The mean over the seeds that are there; what was chosen on validation classes is that of the first of them."""
+    there = {seed: result for seed, source in sources.items() if (result := job.result(source)) is not None}
+    results = list(there.values())
+    first = results[0] if results else None
+    means, intervals = [one.mean for one in results], [one.interval for one in results if one.interval is not None]
+    lacking = [source.cell for seed, source in sources.items() if seed not in there]
+    state = "measured" if not lacking else "missing" if any(c not in job.outcomes for c in lacking) else "failed"
+    return {
+        "accuracy": sum(means) / len(means) if means else None,
+        "interval": sum(intervals) / len(intervals) if intervals else None,
+        "split_interval": first and first.split_interval, "refinements": first and first.iterations,
+        "cluster_multiplier": first and first.cluster_multiplier,
+        "seeds": len(means), "lowest": min(means, default=None), "highest": max(means, default=None),
+        "by_seed": "; ".join(f"{seed}: {format_accuracy(one.mean, one.interval)}" for seed, one in there.items()),
+        "state": state,
+    }  # fmt: skip
 
 
 def _about_choice(setting: Setting) -> str:

@@ -37,6 +37,8 @@ class Setting:
         methods: only lines that are evaluated as one of these; all if None.
         training: training options (:class:`TrainingOptions`) that are not the recipe's, by name.
         seed: of the trainings.
+        seeds: trainings of each line of a table, with this and the next seeds; the common start is one for all.
+        seeded: only lines that are evaluated as one of these methods are trained with several seeds; all if None.
         tuned: whether the scale of the soft labels is chosen on validation classes, for every system alike.
         pretraining: episodes of a classifier whose backbone all models start from; 0 for a random start.
         start: its run folder, once it is trained; or, without pretraining, a run whose backbone all models start from.
@@ -54,6 +56,8 @@ class Setting:
     methods: tuple[str, ...] | None = None
     training: dict[str, Any] = field(default_factory=dict)
     seed: int = 0
+    seeds: int = 1
+    seeded: tuple[str, ...] | None = None
     tuned: bool = False
     pretraining: int = 0
     start: Path | None = None
@@ -70,9 +74,17 @@ class Setting:
     def protocol(self, spec: EpisodeSpec) -> Protocol:
         return Protocol(spec, self.labelled_ratio, self.budget.splits, self.budget.test_episodes, self.seed)
 
-    def config(self, system: System, shots: int, distractors: bool) -> RunConfig:
+    def seeds_of(self, system: System) -> range:
+        """The seeds that a line of a table is trained with."""
+        several = system.training != START["classifier"].method and (
+            self.seeded is None or system.method in self.seeded
+        )
+        return range(self.seed, self.seed + (self.seeds if several else 1))
+
+    def config(self, system: System, shots: int, distractors: bool, seed: int | None = None) -> RunConfig:
         """A training; a classifier's is the same for all columns."""
         recipe, episodes, method = self.recipe, self.budget.episodes, system.training
+        seed = self.seed if seed is None else seed
         first = system.training == START["classifier"].method
         if first:
             episodes, shots = self.pretraining, min(recipe.shots)
@@ -86,7 +98,7 @@ class Setting:
         data = TrainingData(self.dataset, self.images, self.labelled_ratio, self.data, self.data_options)
         test = self.spec(shots, bool(train.distractor_ways))
         training = self._training(episodes, started=self.start is not None, first=first)
-        config = build_config(data, method, options, train, test, training, episodes=episodes, seed=self.seed)
+        config = build_config(data, method, options, train, test, training, episodes=episodes, seed=seed)
         return config if first or self.start is None else started_from(config, self.start)
 
     @property
@@ -125,12 +137,21 @@ class Setting:
             f"{self.dataset}, {self.images.image_size} x {self.images.image_size}; {self.labelled_ratio:.0%} of each "
             f"class labelled. Test: {test.ways} ways, {test.queries} queries and {test.unlabelled} unlabelled images a "
             f"class, with distractors as many again from {test.ways} other classes; {budget.splits} splits x "
-            f"{budget.test_episodes:,} episodes; ± is the 95 % interval over episodes, for these weights: one training "
-            f"seed, so variance between training runs is not included. Training, the same for every model: "
+            f"{budget.test_episodes:,} episodes; ± is the 95 % interval over episodes, for these weights"
+            f"{self._seeds_caption()} Training, the same for every model: "
             f"{budget.episodes:,} episodes of {recipe.train.ways} ways (a line that names others has the published "
             f"ways and options), {recipe.train.queries} queries and {recipe.train.unlabelled} unlabelled images a "
             f"class, Adam at {training.learning_rate:g}, divided by ten for the last fifth, {training.precision} "
             f"convolutions.{self._start_caption()}"
+        )
+
+    def _seeds_caption(self) -> str:
+        if self.seeds == 1:
+            return ": one training seed, so variance between training runs is not included."
+        lines = "" if self.seeded is None else f" for {', '.join(self.seeded)}"
+        return (
+            f". {self.seeds} training seeds{lines}: the accuracy is the mean over seeds, ± the mean of their "
+            "intervals over episodes, and 'seeds' the least and the largest accuracy of a seed."
         )
 
     def _start_caption(self) -> str:
@@ -177,14 +198,18 @@ class Plan:
         """Longest first, so that no core waits for the last one alone."""
         return sorted(self._cells.values(), key=lambda cell: -_images(cell.config.train))
 
-    def ask(self, system: System, shots: int, distractors: bool, test: EpisodeSpec | None = None) -> Source:
-        """Plan a measurement; ``test`` is another episode than that of the column."""
+    def ask(
+        self, system: System, shots: int, distractors: bool, test: EpisodeSpec | None = None, seed: int | None = None
+    ) -> Source:
+        """Plan a measurement; ``test`` is another episode than that of the column, ``seed`` another of the training."""
         setting = self.setting
-        config = setting.config(system, shots, distractors)
+        config = setting.config(system, shots, distractors, seed)
         kind = "-".join(filter(None, (system.training, system.variant)))
         name = f"{kind}-{config.validation.shots}-shot-{config.train.ways}-way"
         if config.train.distractor_ways:
             name += "-distractors"
+        if config.seed != setting.seed:
+            name += f"-seed-{config.seed}"
         protocol = setting.protocol(test or setting.spec(shots, distractors))
         wanted = Measurement(protocol, system.method, system.iterations, setting.tuned)
         old = self._cells.get(name, Cell(name, config, ()))
@@ -214,11 +239,14 @@ def systems(setting: Setting, table: TableSpec) -> list[System]:
     return found
 
 
-def plan_table(plan: Plan, table: TableSpec) -> dict[System, dict[Column, Source]]:
-    """The measurements behind a table."""
+def plan_table(plan: Plan, table: TableSpec) -> dict[System, dict[Column, dict[int, Source]]]:
+    """The measurements behind a table, by seed of the training."""
     setting = plan.setting
     return {
-        system: {column: plan.ask(system, *column) for column in columns(setting, table)}
+        system: {
+            column: {seed: plan.ask(system, *column, seed=seed) for seed in setting.seeds_of(system)}
+            for column in columns(setting, table)
+        }
         for system in systems(setting, table)
     }
 

@@ -63,6 +63,8 @@ def _entry(row: Row, rank: str) -> Entry:
     if row["accuracy"] is None:
         return Entry(row.get("state", "failed"))
     notes = [f"{row['refinements']} it."] if row["refinements"] else []
+    if row.get("seeds", 1) > 1:
+        notes.append(f"{row['seeds']} seeds {row['lowest']:.2f} to {row['highest']:.2f}")
     if row.get("cluster_multiplier"):
         notes.append(f"x {row['cluster_multiplier']:g}")
     if row["published"] is not None:
