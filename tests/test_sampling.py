@@ -39,6 +39,14 @@ def test_labelled_and_unlabelled_parts_are_disjoint_complete_and_reproducible():
 
 
 @pytest.mark.parametrize("name", SPECS)
+def test_support_and_query_are_the_same_without_unlabelled_images(name):
+    whole, bare = sampler(SPECS[name]).batch(3, 20), sampler(SPECS[name]).batch(3, 20, unlabelled=False)
+    for part in ("support", "query", "query_labels"):
+        assert torch.equal(getattr(whole, part), getattr(bare, part))
+    assert bare.unlabelled.shape == bare.unlabelled_labels.shape == (20, 0)
+
+
+@pytest.mark.parametrize("name", SPECS)
 def test_parts_come_from_the_right_images(name):
     spec = SPECS[name]
     split = split_labelled(LABELS, NAMES, 0.4, seed=0)

@@ -134,8 +134,11 @@ class EpisodeSampler:
                 "distractors"
             )
 
-    def batch(self, start: int, count: int) -> Episode:
-        """Episodes ``start`` to ``start + count - 1``: support (count, ways, shots) and so on, all int64."""
+    def batch(self, start: int, count: int, *, unlabelled: bool = True) -> Episode:
+        """Episodes ``start`` to ``start + count - 1``: support (count, ways, shots) and so on, all int64.
+
+        If ``unlabelled`` is False, support and query are the same, but no unlabelled image is drawn.
+        """
         spec, draws = self.spec, _Draws(self._key, start, count)
         all_classes = np.full(count, len(self._labelled_size))
         classes = draws.distinct(all_classes, spec.ways + spec.distractor_ways)  # (count, ways + distractor_ways)
@@ -143,13 +146,16 @@ class EpisodeSampler:
             classes = np.sort(classes, axis=1)
         ways = classes[:, : spec.ways]
         images = _pick(self._labelled, ways, draws.distinct(self._labelled_size[ways], spec.shots + spec.queries))
-        if spec.realistic_total is None:
-            unlabelled, unlabelled_labels = self._even(draws, classes)
+        # Unlabelled images come last: support and query are the same with or without them.
+        if not unlabelled:
+            others = others_labels = np.empty((count, 0), dtype=np.int64)
+        elif spec.realistic_total is None:
+            others, others_labels = self._even(draws, classes)
         else:
-            unlabelled, unlabelled_labels = self._realistic(draws, ways, spec.realistic_total)
+            others, others_labels = self._realistic(draws, ways, spec.realistic_total)
         query_labels = np.tile(np.repeat(np.arange(spec.ways), spec.queries), (count, 1))
         support, query = images[:, :, : spec.shots], images[:, :, spec.shots :].reshape(count, -1)
-        arrays = (support, query, unlabelled, query_labels, unlabelled_labels)
+        arrays = (support, query, others, query_labels, others_labels)
         return Episode(*(torch.from_numpy(np.ascontiguousarray(array)) for array in arrays))
 
     def _even(self, draws: _Draws, classes: Ints) -> tuple[Ints, Ints]:

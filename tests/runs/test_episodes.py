@@ -45,6 +45,20 @@ def test_batch_size_changes_nothing(setting):
     np.testing.assert_array_equal(tables[0], tables[2])
 
 
+@pytest.mark.parametrize("name", ["pn", "tapnet", "classifier", "relation", "tac"])
+def test_only_a_method_that_refines_gets_unlabelled_images(name, setting, monkeypatch):
+    _, vectors, sampler = setting
+    method, seen = build_method(name, 64, 6).eval(), []
+    with torch.inference_mode():
+        episode = sampler.batch(0, 9).map_images(lambda index: vectors[index])
+        right = method.trajectory(episode, 2).argmax(-1) == episode.query_labels
+    trajectory = method.trajectory
+    monkeypatch.setattr(method, "trajectory", lambda e, i: (seen.append(e.unlabelled.shape[-2]), trajectory(e, i))[1])
+    table = episode_accuracies(method, vectors, sampler, 9, 2)
+    assert set(seen) == {12 if name == "tac" else 0}
+    np.testing.assert_array_equal(table, 100 * right.double().mean(-1).T.numpy(), "the same episodes all the same")
+
+
 def test_mean_and_intervals():
     tables = [np.array([[50.0, 60.0], [70.0, 80.0]]), np.array([[90.0, 40.0], [30.0, 20.0]])]
     result = summarise(tables, 1)

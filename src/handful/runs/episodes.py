@@ -26,8 +26,9 @@ from .config import images_of
 Tick = Callable[[float], None]  # called with how many more are done
 MOST_ITERATIONS = 5  # refinements tried when their number is chosen on validation classes ...
 CHOICE_EPISODES = 600  # ... over so many episodes, or as many as are tested, if that is less
-# Of the vectors of the episodes that a core computes together: fewer wait for Python, more for memory.
-BATCH_BYTES = 36 << 20
+# Of the vectors of the episodes that a core computes together: fewer wait for Python, more for memory. From 32 MiB on,
+# the C library takes fresh pages from the system for every tensor, which costs more than all else.
+BATCH_BYTES = 9 << 20
 BLOCK = 64  # episodes that are drawn together, about
 BATCH_PIXELS = 256 * 28 * 28  # of the images that are embedded together: more is no faster, and needs gigabytes
 
@@ -137,14 +138,16 @@ def episode_accuracies(
 ) -> NDArray[np.float64]:
     """Accuracy of each episode after 0, 1, ... refinements, in percent: (episodes, iterations + 1).
 
-    A method without refinements has one column.
+    A method without refinements has one column, and its episodes are drawn without their unlabelled images.
     """
 
     def percent_right(episode: Episode) -> Tensor:
         logits = method.trajectory(episode, iterations)  # (iterations + 1, batch, queries, ways)
         return 100 * (logits.argmax(-1) == episode.query_labels).double().mean(-1)
 
-    return map_episodes(percent_right, method, vectors, sampler, episodes, batch=batch, progress=progress)
+    return map_episodes(
+        percent_right, method, vectors, sampler, episodes, unlabelled=method.iterative, batch=batch, progress=progress
+    )
 
 
 def map_episodes(
@@ -154,23 +157,27 @@ def map_episodes(
     sampler: EpisodeSampler,
     episodes: int,
     *,
+    unlabelled: bool = True,
     batch: int | None = None,
     progress: Tick | None = None,
 ) -> NDArray[np.float64]:
     """What ``measure`` says of each episode of vectors: it maps (batch, ...) to (values, batch) -> (episodes, values).
 
-    ``batch`` episodes are computed together; by default as many as fit into the cache. On the processor each core works
-    on batches of its own: the tensors of a few episodes are too small to be worth dividing.
+    If ``unlabelled`` is False, the episodes are the same, but have no unlabelled image. ``batch`` episodes are computed
+    together; by default as many as fit into the cache. On the processor each core works on batches of its own: the
+    tensors of a few episodes are too small to be worth dividing.
     """
     if batch is None:
-        batch = max(1, BATCH_BYTES // (images_of(sampler.spec) * vectors.shape[1] * vectors.element_size()))
+        spec = sampler.spec
+        images = images_of(spec) if unlabelled else spec.ways * (spec.shots + spec.queries)
+        batch = max(1, BATCH_BYTES // (images * vectors.shape[1] * vectors.element_size()))
     block_size = batch * max(1, BLOCK // batch)
     method.eval()
 
     def work(start: int) -> NDArray[np.float64]:
         rows = []
         # Drawing costs the same for a few episodes as for many: a block at a time, of which a batch is computed.
-        block = sampler.batch(start, min(block_size, episodes - start))
+        block = sampler.batch(start, min(block_size, episodes - start), unlabelled=unlabelled)
         with torch.inference_mode():
             for first in range(0, len(block.query_labels), batch):
                 episode = block[first : first + batch].to(vectors.device)
