@@ -377,6 +377,41 @@ def test_without_gradients_the_answer_is_the_same(case, with_distractor):
         torch.testing.assert_close(ours, theirs.detach(), atol=2e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("apart", [1.0, 1e-2, 1e-4, 0.0])
+@pytest.mark.parametrize("few", [False, True])
+def test_distances_of_near_points_keep_their_digits(apart, few):
+    """Whether no pair, a few or most of them are too near for a product."""
+    generator = torch.Generator().manual_seed(0)
+    targets = torch.randn(3, 5, 400, generator=generator)
+    points = targets.repeat(1, 4, 1) + apart * torch.randn(3, 20, 400, generator=generator)
+    if few:
+        points[:, 3:] = torch.randn(3, 17, 400, generator=generator)
+    else:
+        targets[:, 1:] = targets[:, :1] + apart * targets[:, 1:]
+    exact = (points.double().unsqueeze(-2) - targets.double().unsqueeze(-3)).square().sum(-1)
+    ours, learning = (F.projected_sqdist(points, t, None) for t in (targets, targets.clone().requires_grad_()))
+    assert (ours >= 0).all()
+    # 1e-5 of the distance, beyond what shifting all vectors by the targets' mean rounds off.
+    floor = (exact.sqrt() * 1e-5 + 1e-10).float()
+    assert ((ours - exact).abs() <= 1e-5 * exact + floor).all()
+    torch.testing.assert_close(ours, learning.detach(), rtol=1e-5, atol=1e-10 + 1e-5 * apart)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_cosines_without_gradients_are_the_same(inside):
+    """Also for points of which next to nothing is left in M."""
+    generator = torch.Generator().manual_seed(0)
+    centroids, references, unlabelled, queries = (
+        torch.randn(*shape, 800, generator=generator) for shape in ((4, 5), (5,), (4, 30), (4, 12))
+    )
+    if inside:
+        errors = F.error_vectors(centroids, references.expand_as(centroids))
+        unlabelled[:, :5] = 20 * errors + 0.01 * unlabelled[:, :5]
+    fast = F.tac(centroids, 1, unlabelled, queries, references, 1, scale=6.0, cosine=True)
+    slow = F.tac(centroids, 1, unlabelled.clone().requires_grad_(), queries, references, 1, scale=6.0, cosine=True)
+    torch.testing.assert_close(fast.probabilities, slow.probabilities.detach(), atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize("cosine", [False, True])
 @pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
 def test_many_points_are_streamed(batch, cosine, monkeypatch):

@@ -8,6 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+KEPT = 0.25  # a difference of squares is trusted if at least this share of them is left: at most two bits are lost
+
 
 class LinearLogits(NamedTuple):
     """Logits of points for T targets that are linear in the point z: ``weights @ z - offsets``.
@@ -29,7 +31,7 @@ class LinearLogits(NamedTuple):
         logits = self.weights @ points.mT - self.offsets
         if not self.cosine:
             return logits
-        length = torch.linalg.vector_norm(project(points, self.basis), dim=-1).unsqueeze(-2)
+        length = projected_length(points, self.basis).unsqueeze(-2)
         return logits / torch.where(length > 0, length, torch.ones_like(length))
 
     def map(self, function: Callable[[Tensor], Tensor]) -> LinearLogits:
@@ -41,6 +43,31 @@ class LinearLogits(NamedTuple):
 def project(vectors: Tensor, basis: Tensor | None) -> Tensor:
     """Project onto M: vectors (..., P, D) minus their part in the span of the basis (..., D, N)."""
     return vectors if basis is None else vectors - (vectors @ basis) @ basis.mT
+
+
+def projected_length(vectors: Tensor, basis: Tensor | None) -> Tensor:
+    """Lengths in M of vectors (..., P, D): -> (..., P)."""
+    if basis is not None and not (torch.is_grad_enabled() and (vectors.requires_grad or basis.requires_grad)):
+        # |Pz|^2 = |z|^2 - |Q^T z|^2: one product, where spelling out Pz takes two and a copy of all vectors.
+        whole: Tensor = torch.linalg.vector_norm(vectors, dim=-1).square()
+        squares = whole - (basis.mT @ vectors.mT).square().sum(-2)
+        if not (squares < KEPT * whole).any():
+            return squares.sqrt()
+    length: Tensor = torch.linalg.vector_norm(project(vectors, basis), dim=-1)
+    return length
+
+
+def pairwise_squares(points: Tensor, targets: Tensor) -> Tensor:
+    """Squared distances (..., P, D), (..., T, D) -> (..., P, T), never negative; without gradients."""
+    sizes = points.square().sum(-1).unsqueeze(-1) + targets.square().sum(-1).unsqueeze(-2)
+    squares = sizes - 2 * (targets @ points.mT).mT
+    near = squares < KEPT * sizes  # pairs that are nearer to each other than to the origin, for which digits cancel
+    if 4 * int(near.sum()) > near.numel():
+        return torch.cdist(points, targets, compute_mode="donot_use_mm_for_euclid_dist").square()
+    *batch, point, target = near.nonzero(as_tuple=True)
+    of_point, of_target = (*batch, point), (*batch, target)
+    squares[near] = (points[of_point] - targets[of_target]).square().sum(-1)
+    return squares
 
 
 def unit(vectors: Tensor) -> Tensor:

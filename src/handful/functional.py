@@ -24,7 +24,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ._linalg import LinearLogits, project, thin_svd, unit
+from ._linalg import LinearLogits, pairwise_squares, project, thin_svd, unit
 from ._spans import SoftSums, SpanLogits, streamed_sums
 from .errors import HandfulError
 
@@ -123,8 +123,10 @@ def projected_sqdist(points: Tensor, targets: Tensor, basis: Tensor | None) -> T
     points, targets = (project(vectors - shift, basis) for vectors in (points, targets))
     batch = torch.broadcast_shapes(points.shape[:-2], targets.shape[:-2])  # type: ignore[no-untyped-call]
     points, targets = (vectors.expand(*batch, *vectors.shape[-2:]) for vectors in (points, targets))
-    # Differences first and squares after: |z|^2 - 2 z.w + |w|^2 would cancel for near points, and could go below zero.
-    return torch.cdist(points, targets, compute_mode="donot_use_mm_for_euclid_dist").square()
+    if torch.is_grad_enabled() and (points.requires_grad or targets.requires_grad):
+        # Differences first and squares after: |z|^2 - 2 z.w + |w|^2 would cancel for near points.
+        return torch.cdist(points, targets, compute_mode="donot_use_mm_for_euclid_dist").square()
+    return pairwise_squares(points, targets)
 
 
 def projected_logits(points: Tensor, targets: Tensor, basis: Tensor | None) -> Tensor:
