@@ -19,6 +19,11 @@ def test_the_plain_way_gives_the_same_accuracies():
     assert 30 < task.ours(6) < 100, "too easy or too hard to tell a difference"
 
 
+def test_the_plain_loop_over_prototypes_gives_the_same_accuracies():
+    task = evaluate.make_task(dim=640)
+    assert task.our_prototypes(20) == pytest.approx(task.prototypes(20), abs=1e-9)
+
+
 @pytest.fixture
 def double():
     torch.set_default_dtype(torch.float64)

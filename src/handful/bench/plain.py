@@ -41,6 +41,14 @@ def tac(episode: Episode, references: Tensor, iterations: int) -> Tensor:
     return -sqdist(episode.query, references, space)
 
 
+def prototypes(episode: Episode) -> Tensor:
+    """Prototypical Networks on a single episode, as public few-shot code does it: query logits (Q, N)."""
+    labels = torch.arange(episode.ways).repeat_interleave(episode.shots)
+    support = episode.support.flatten(0, 1)
+    means = torch.cat([support[torch.nonzero(labels == label)].mean(0) for label in range(episode.ways)])
+    return -torch.cdist(episode.query, means)
+
+
 def conv4(channels: int, width: int = 64) -> nn.Sequential:
     """CONV4 in the textbook's order, in PyTorch's default memory layout."""
     blocks = []
