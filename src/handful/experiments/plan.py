@@ -141,8 +141,7 @@ class Setting:
             f"{self._seeds_caption()} Training, the same for every model: "
             f"{budget.episodes:,} episodes of {recipe.train.ways} ways (a line that names others has the published "
             f"ways and options), {recipe.train.queries} queries and {recipe.train.unlabelled} unlabelled images a "
-            f"class, Adam at {training.learning_rate:g}, divided by ten for the last fifth, {training.precision} "
-            f"convolutions.{self._start_caption()}"
+            f"class, {described_rate(training)}, {training.precision} convolutions.{self._start_caption()}"
         )
 
     def _seeds_caption(self) -> str:
@@ -168,6 +167,22 @@ class Setting:
             f" All start from the backbone of one classifier of the {len(self.images.class_names)} training classes: "
             f"{self.pretraining:,} steps of two labelled images of each{moved}, Adam at {self.recipe.start_rate:g}."
         )
+
+
+def described_rate(training: TrainingOptions) -> str:
+    """The optimiser and its rate in words.
+
+    >>> described_rate(TrainingOptions())
+    'Adam at 0.001, divided by ten for the last fifth'
+    """
+    falls = {
+        "step": ", divided by ten for the last fifth",
+        "cosine": ", falling to zero along a cosine",
+        "constant": "",
+    }
+    every = training.schedule.partition(":")[2]
+    fall = falls.get(training.schedule, f", halved every {every} episodes")
+    return f"{'SGD' if training.optimiser == 'sgd' else 'Adam'} at {training.learning_rate:g}{fall}"
 
 
 @dataclass(frozen=True)

@@ -154,7 +154,7 @@ def questions(found: Labelling) -> list[str]:
         f"The labels '{one}' and '{other}' look alike: are they one class?" for one, other in found.alike[:MOST_ASKED]
     ]
     for path, given, other, sure in found.suspects()[:MOST_ASKED]:
-        asked.append(f"Is {path} really '{given}'? Without its label it is {sure:.0%} surely '{other}'.")
+        asked.append(f"Is {path} really '{given}'? Without its label, '{other}' is {sure:.0%} likely.")
     return asked
 
 
