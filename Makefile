@@ -3,20 +3,23 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test quick lint bench clean
 
 demo: $(VENV)/.ready  ## train, compare and report on the embedded data, a few minutes
 	$(BIN)/handful demo --out handful-demo
 
-test: lint  ## everything CI runs; 'make test PYTEST="-m \"not slow\""' for the quick part
+test: lint  ## everything CI runs
 	$(BIN)/python -m pytest $(PYTEST)
+
+quick: $(VENV)/.ready  ## the fast tests, one process per core
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n auto --dist loadfile
 
 lint: $(VENV)/.ready  ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(VENV)/.ready  ## ours against the plain way, in one run
+bench: $(VENV)/.ready  ## speed, compared with straightforward PyTorch loops
 	$(BIN)/handful bench eval
 	$(BIN)/handful bench train
 

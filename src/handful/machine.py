@@ -43,6 +43,11 @@ def compute_device(name: str = "auto") -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu")
 
 
+def several_processes() -> bool:
+    """Whether this process is one of several that train one model."""
+    return os.environ.get("WORLD_SIZE", "1") != "1"
+
+
 def is_main_process() -> bool:
     """Whether this process speaks and writes for all: the only one, or the first of several."""
     return os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0"

@@ -428,6 +428,7 @@ def test_a_fit_that_fails_at_first_leaves_nothing(task):
     assert not hasattr(model.fit(x, y), "feature_names_in_")
 
 
+@pytest.mark.slow
 def test_the_memory_of_many_classes(monkeypatch):
     """Beyond the answer, (rows, classes), some chunks, and soft labels of no more rows times classes than CELLS."""
     monkeypatch.setattr("handful.estimator.rows.CHUNK_BYTES", chunk := 64 << 10)

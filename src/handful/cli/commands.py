@@ -6,6 +6,7 @@ need not wait.
 
 from __future__ import annotations
 
+import os
 import sys
 from io import TextIOWrapper
 from typing import Annotated
@@ -14,7 +15,7 @@ import typer
 
 from .. import __version__
 from ..errors import HandfulError, Interrupted
-from ..machine import is_main_process
+from ..machine import is_main_process, several_processes
 from ..progress import messages
 from .bench import bench
 from .compare import compare
@@ -66,6 +67,19 @@ def main() -> None:
     """Entry point: bad input is one sentence and exit code 2; bugs keep their traceback."""
     if isinstance(sys.stdout, TextIOWrapper):  # names of files may hold what the terminal's encoding does not
         sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        _answer()
+    except SystemExit as end:
+        if not several_processes() or not isinstance(end.code, int | None):
+            raise
+        # PyTorch's threads that speak to the other processes now and then abort a program that takes its leave slowly.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(end.code or 0)
+
+
+def _answer() -> None:
+    """Run the command; an error that a user can cause is one sentence."""
     try:
         app()
     except HandfulError as error:
