@@ -555,7 +555,7 @@ def test_all_models_can_start_from_a_run_that_is_there(setting, tmp_path):
     assert "All start from the backbone of one run, pn-1-shot-6-way: pn, 2 episodes." in content["caption"]
     weights = json.loads((start / "checkpoint" / "best.json").read_text())["sha256"]
     settings = [json.loads(path.read_text()) for path in (tmp_path / "second" / "runs").glob("*/config.json")]
-    assert len(settings) == 2
+    assert len(settings) == 1, "no line with the published ways: nothing was published with this start"
     for config in settings:
         assert config["start_weights"] == weights
         assert config["backbone_options"] == {"linear_output": True}, "as in the start"
@@ -564,6 +564,50 @@ def test_all_models_can_start_from_a_run_that_is_there(setting, tmp_path):
     wrong = replace(narrow, start=start, training={"linear_output": False})
     with pytest.raises(HandfulError, match=r"cannot start from .*: it has backbone options"):
         reproduce(("table1",), wrong, tmp_path / "third", command="", workers=Workers(device="cpu"))
+
+
+def test_a_classifier_that_is_there_has_lines_of_its_own(setting, tmp_path):
+    narrow = replace(setting, distractors=(False,), methods=("classifier", "classifier-semi", "pn"))
+    first = reproduce(
+        ("table1",), replace(narrow, pretraining=3), tmp_path / "first", command="",
+        workers=Workers(jobs=2, device="cpu"),
+    )  # fmt: skip
+    start = tmp_path / "first" / "runs" / "classifier-1-shot-12-way"
+    before = {path.name: path.read_bytes() for path in start.rglob("*") if path.is_file()}
+    given = replace(narrow, start=start, seed=4)
+    second = reproduce(
+        ("table1",), given, tmp_path / "second", command="", workers=Workers(jobs=2, device="cpu")
+    )  # fmt: skip
+    assert not second["failed"]
+    systems = [row["system"] for row in second["table1"]]
+    assert systems == ["Classifier", "Classifier + Semi-Sup. Inference", "PN"]
+    assert "The lines called Classifier are of the common start alone." in (tmp_path / "second/report.md").read_text()
+    copy = tmp_path / "second" / "runs" / start.name
+    assert (copy / "config.json").read_bytes() == before["config.json"]
+    assert {path.name: path.read_bytes() for path in start.rglob("*") if path.is_file()} == before, "the start is kept"
+    other = tmp_path / "third"
+    same = reproduce(("table1",), replace(given, seed=0), other, command="", workers=Workers(jobs=2, device="cpu"))
+    found = [{row["system"]: row["accuracy"] for row in content["table1"]} for content in (first, same)]
+    assert found[0]["Classifier"] == found[1]["Classifier"], "the same weights on the same episodes"
+
+
+def test_a_model_for_each_share_of_distractors(setting, tmp_path):
+    assert "distractors-per-share" not in check_what(["all"])
+    content = reproduce(
+        ("distractors-per-share",), setting, tmp_path, command="", workers=Workers(jobs=2, device="cpu")
+    )  # fmt: skip
+    assert not content["failed"]
+    lines: dict[str, list[int]] = {}
+    for row in content["distractors-per-share"]:
+        lines.setdefault(row["method"], []).append(row["share"])
+    assert set(map(tuple, lines.values())) == {(0, 20, 40, 60, 80)}
+    for share in (0, 20, 40, 60, 80):
+        for split in ("train", "validation"):
+            config = json.loads((tmp_path / "runs" / f"tac-1-shot-6-way-share-{share}" / "config.json").read_text())
+            spec = config[split]
+            assert (spec["realistic_share"], spec["distractor_ways"]) == (share / 100, 0)
+            assert spec["realistic_total"] == 2 * spec["ways"] * spec["unlabelled"]
+    assert (tmp_path / "runs" / "pn-1-shot-6-way").is_dir(), "one training for all: it sees no unlabelled images"
 
 
 def test_several_seeds_of_a_line_are_averaged_and_their_spread_is_shown(setting, tmp_path):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -20,8 +21,11 @@ if TYPE_CHECKING:
     from .plan import Plan, Source
 
     Numbers = tuple[list[Row], list[str]]  # the rows of the figure, and the paragraphs below it
+    Shares = dict[int, dict[System, dict[float, Source]]]  # by shots, system and share of distractors
 
 TSNE_UNLABELLED, TSNE_STEPS = 80, (1, 2, 3, 4)  # as in the paper's figure
+TRAINED_ONCE = "The weights are those trained with even distractors, half of the unlabelled images, for every share."
+TRAINED_PER_SHARE = "Each point has a model of its own, trained on realistic episodes with that share."
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,7 @@ class FigureSpec:
         plan: asks for the measurements that it needs: sources, in dicts of any depth.
         numbers: its rows and notes, of a job and of what ``plan`` gave; measurements may be missing.
         late: whether the numbers are computed from images, which takes a while: once, when all cells have ended.
+        in_all: whether ``reproduce all`` makes it.
     """
 
     title: str
@@ -43,6 +48,7 @@ class FigureSpec:
     plan: Callable[[Plan], Any]
     numbers: Callable[[Job, Any, Bar], Numbers]
     late: bool = False
+    in_all: bool = True
 
     def draw(self, rows: Sequence[Row]) -> Figure:
         from ..reports import figures
@@ -120,26 +126,29 @@ def _entropy(job: Job, source: Source, bar: Bar) -> Numbers:
     return rows, [note]
 
 
-def _plan_distractors(plan: Plan) -> dict[int, dict[System, dict[float, Source]]]:
-    """Realistic episodes with a growing share of distractors, by shots; weights are those trained with distractors."""
-    from .paper import SHARES, UNDER_DISTRACTORS
+def _plan_distractors(plan: Plan, per_share: bool = False) -> Shares:
+    """Realistic episodes with a growing share of distractors, by shots.
 
-    setting = plan.setting
-    test = setting.recipe.test
-    total = 2 * test.ways * test.unlabelled
-    found: dict[int, dict[System, dict[float, Source]]] = {}
-    for shots in setting.shots:
+    The weights are those trained with distractors or, if ``per_share``, trained with the share that is tested.
+    """
+    from .paper import SHARES, UNDER_DISTRACTORS
+    from .plan import realistic
+
+    test = plan.setting.recipe.test
+    found: Shares = {}
+    for shots in plan.setting.shots:
         for system in UNDER_DISTRACTORS:
             found.setdefault(shots, {})[system] = {
                 share: plan.ask(
-                    system, shots, True, replace(test, shots=shots, realistic_total=total, realistic_share=share)
+                    system, shots, True, realistic(replace(test, shots=shots), share),
+                    share=share if per_share else None,
                 )
                 for share in SHARES
-            }
+            }  # fmt: skip
     return found
 
 
-def _distractors(job: Job, planned: dict[int, dict[System, dict[float, Source]]], bar: Bar) -> Numbers:
+def _distractors(job: Job, planned: Shares, bar: Bar, trained: str = TRAINED_ONCE) -> Numbers:
     rows = [
         {"setting": f"{shots}-shot", "method": system.title, "share": round(100 * share),
          "accuracy": result.mean, "interval": result.interval}
@@ -151,8 +160,7 @@ def _distractors(job: Job, planned: dict[int, dict[System, dict[float, Source]]]
     test = job.setting.recipe.test
     note = (
         f"Realistic episodes: {2 * test.ways * test.unlabelled} unlabelled images in all, uneven over the classes, "
-        "distractors from all other classes. The weights are those trained with even distractors, half of the "
-        f"unlabelled images, for every share. {job.setting.caption()}"
+        f"distractors from all other classes. {trained} {job.setting.caption()}"
     )
     return rows, [note]
 
@@ -187,5 +195,13 @@ FIGURES = {
         drawing="accuracy_by_share",
         plan=_plan_distractors,
         numbers=_distractors,
+    ),
+    "distractors-per-share": FigureSpec(
+        title="Accuracy under a growing share of distractors, trained with that share",
+        description="accuracy against the share of distractors, a training for each",
+        drawing="accuracy_by_share",
+        plan=partial(_plan_distractors, per_share=True),
+        numbers=partial(_distractors, trained=TRAINED_PER_SHARE),
+        in_all=False,
     ),
 }

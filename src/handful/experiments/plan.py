@@ -81,11 +81,15 @@ class Setting:
         )
         return range(self.seed, self.seed + (self.seeds if several else 1))
 
-    def config(self, system: System, shots: int, distractors: bool, seed: int | None = None) -> RunConfig:
-        """A training; a classifier's is the same for all columns."""
+    def config(
+        self, system: System, shots: int, distractors: bool, seed: int | None = None, share: float | None = None
+    ) -> RunConfig:
+        """A training; a classifier's is the same for all columns. ``share`` of distractors: in realistic episodes."""
         recipe, episodes, method = self.recipe, self.budget.episodes, system.training
         seed = self.seed if seed is None else seed
         first = system.training == START["classifier"].method
+        if first and self.given_start is not None:
+            return read_config(self.given_start)
         if first:
             episodes, shots = self.pretraining, min(recipe.shots)
         options = {} if system.published_ways else recipe.options.get(method, {})
@@ -94,9 +98,12 @@ class Setting:
         variants = VARIANTS if self.start is None else recipe.started_variants
         options = options | (variants[system.variant] if system.variant else {})
         train = replace(recipe.train, ways=system.published_ways or recipe.train.ways, shots=shots)
-        train = training_spec(method, options, _with_distractors(train, distractors), len(self.images.class_names))
+        train = realistic(train, share) if share is not None else _with_distractors(train, distractors)
+        train = training_spec(method, options, train, len(self.images.class_names))
         data = TrainingData(self.dataset, self.images, self.labelled_ratio, self.data, self.data_options)
         test = self.spec(shots, bool(train.distractor_ways))
+        if train.realistic_total is not None:
+            test = realistic(test, train.realistic_share)
         training = self._training(episodes, started=self.start is not None, first=first)
         config = build_config(data, method, options, train, test, training, episodes=episodes, seed=seed)
         return config if first or self.start is None else started_from(config, self.start)
@@ -105,6 +112,16 @@ class Setting:
     def given_start(self) -> Path | None:
         """The run that all models start from, if it is not trained here."""
         return None if self.pretraining else self.start
+
+    @property
+    def start_has_lines(self) -> bool:
+        """Whether the common start is a classifier, which can be measured by itself."""
+        given = self.given_start
+        if given is None:
+            return self.pretraining > 0
+        return (
+            read_config(given).method == START["classifier"].method and (given / "checkpoint" / "last.json").is_file()
+        )
 
     def _training(self, episodes: int, *, started: bool, first: bool = False) -> TrainingOptions:
         """The recipe's training options, or what was given instead.
@@ -214,16 +231,31 @@ class Plan:
         return sorted(self._cells.values(), key=lambda cell: -_images(cell.config.train))
 
     def ask(
-        self, system: System, shots: int, distractors: bool, test: EpisodeSpec | None = None, seed: int | None = None
+        self,
+        system: System,
+        shots: int,
+        distractors: bool,
+        test: EpisodeSpec | None = None,
+        seed: int | None = None,
+        share: float | None = None,
     ) -> Source:
-        """Plan a measurement; ``test`` is another episode than that of the column, ``seed`` another of the training."""
+        """Plan a measurement.
+
+        Args:
+            system, shots, distractors: line and column of a table.
+            test: another episode than that of the column.
+            seed: another one of the training.
+            share: of distractors in training, in realistic episodes.
+        """
         setting = self.setting
-        config = setting.config(system, shots, distractors, seed)
+        config = setting.config(system, shots, distractors, seed, share)
         kind = "-".join(filter(None, (system.training, system.variant)))
         name = f"{kind}-{config.validation.shots}-shot-{config.train.ways}-way"
         if config.train.distractor_ways:
             name += "-distractors"
-        if config.seed != setting.seed:
+        if config.train.realistic_total is not None:
+            name += f"-share-{round(100 * config.train.realistic_share)}"
+        if config.seed != setting.seed and system.training != START["classifier"].method:
             name += f"-seed-{config.seed}"
         protocol = setting.protocol(test or setting.spec(shots, distractors))
         wanted = Measurement(protocol, system.method, system.iterations, setting.tuned)
@@ -247,7 +279,9 @@ def columns(setting: Setting, table: TableSpec) -> list[Column]:
 
 def systems(setting: Setting, table: TableSpec) -> list[System]:
     """The lines of a table that are wanted."""
-    lines = table.lines(setting.recipe.train.ways, len(setting.images.class_names), start=setting.pretraining > 0)
+    lines = table.lines(setting.recipe.train.ways, len(setting.images.class_names), start=setting.start_has_lines)
+    if setting.given_start is not None:  # nothing was published with it
+        lines = [system for system in lines if not system.published_ways]
     found = [s for s in lines if setting.methods is None or s.method in setting.methods]
     if not found:
         raise HandfulError(f"the table has no line of {', '.join(setting.methods or ())}")
@@ -272,5 +306,13 @@ def _with_distractors(spec: EpisodeSpec, distractors: bool) -> EpisodeSpec:
     return replace(spec, distractor_ways=spec.ways, distractors=spec.unlabelled)
 
 
+def realistic(spec: EpisodeSpec, share: float) -> EpisodeSpec:
+    """An uneven episode with as many unlabelled images as one with distractors has, such a share of other classes."""
+    return replace(
+        spec, distractor_ways=0, distractors=0, realistic_total=2 * spec.ways * spec.unlabelled, realistic_share=share
+    )
+
+
 def _images(spec: EpisodeSpec) -> int:
-    return spec.ways * (spec.shots + spec.queries + spec.unlabelled) + spec.distractor_ways * spec.distractors
+    unlabelled = spec.ways * spec.unlabelled + spec.distractor_ways * spec.distractors
+    return spec.ways * (spec.shots + spec.queries) + (spec.realistic_total or unlabelled)

@@ -8,6 +8,8 @@ settings, is shown again.
 from __future__ import annotations
 
 import json
+import shutil
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -22,13 +24,14 @@ from ..progress import grid_bar, messages, progress_bar
 from ..publish import check_free, publish
 from ..reports.page import PAGE, TEXT, Report, provenance
 from ..runs.folder import check_unseen
+from ..runs.results import CELL
 from .cell import Cell, Outcome, worked
 from .check import check_classes
 from .contents import make_section
 from .figures import FIGURES
 from .grid import run_grid
 from .job import RUNS, Job, Section, section_of, settings_of
-from .paper import TABLES
+from .paper import START, TABLES
 from .plan import Plan, Setting, plan_start, plan_table
 from .sections import kept_sections, show
 from .workers import LOCAL, Workers
@@ -38,13 +41,18 @@ DRAFT_SECONDS = 60.0  # between two reports of what is there so far, at least
 
 
 def check_what(whats: Sequence[str]) -> tuple[str, ...]:
-    """The tables and figures that are wanted; ``all`` leaves out Table 2, which is Table 1 on another data set."""
+    """The tables and figures that are wanted; ``all`` leaves out Table 2, which is Table 1 on another data set.
+
+    And figures that say so themselves, because of what they cost.
+    """
     known = (*TABLES, *FIGURES, "all")
     for what in whats:
         if what not in known:
             raise HandfulError(f"cannot reproduce '{what}': choose from {', '.join(known)}")
     if "all" in whats:
-        return tuple(what for what in known if what not in ("all", "table2"))
+        return tuple(
+            what for what in known if what not in ("all", "table2") and (what not in FIGURES or FIGURES[what].in_all)
+        )
     return tuple(dict.fromkeys(whats))
 
 
@@ -86,6 +94,8 @@ def reproduce(
             setting = _pretrained(setting, out, workers)
             cells, planned = _planned(whats, setting)
             job = replace(job, setting=setting, cells=cells, planned=planned)
+        elif setting.given_start is not None:
+            _take_start(job)
         _run(job, workers)
     except Interrupted:
         _draft(job)
@@ -124,6 +134,19 @@ def _pretrained(setting: Setting, out: Path, workers: Workers) -> Setting:
     if outcome.results is None:
         raise JobFailed(f"the classifier that all models start from could not be trained: {outcome.reason}")
     return replace(setting, start=out / RUNS / source.cell)
+
+
+def _take_start(job: Job) -> None:
+    """Copy a start that was trained elsewhere, if lines of the tables are its own; measurements are added to a copy."""
+    start = job.setting.given_start
+    for cell in job.cells:
+        run = job.runs / cell.name
+        if start is not None and cell.config.method == START["classifier"].method and not run.exists():
+            job.runs.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix=".start-", dir=job.runs) as folder:
+                copy = Path(folder) / cell.name
+                shutil.copytree(start, copy, ignore=shutil.ignore_patterns(CELL, "*.lock"))
+                copy.rename(run)
 
 
 def _run(job: Job, workers: Workers) -> None:
