@@ -54,6 +54,18 @@ class EpisodeSpec:
         if not 0.0 <= self.realistic_share <= 1.0:
             raise HandfulError(f"the share of distractors must be between 0 and 1, got {self.realistic_share}")
 
+    @property
+    def images(self) -> int:
+        """How many images an episode has.
+
+        >>> EpisodeSpec(ways=20, shots=1, queries=8, unlabelled=5).images
+        280
+        """
+        unlabelled = self.ways * self.unlabelled + self.distractor_ways * self.distractors
+        return self.ways * (self.shots + self.queries) + (
+            unlabelled if self.realistic_total is None else self.realistic_total
+        )
+
     def describe(self) -> str:
         """The protocol in one line, for captions."""
         line = f"{self.ways}-way {self.shots}-shot, {self.queries} queries per class, "

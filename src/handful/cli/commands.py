@@ -19,6 +19,7 @@ from ..machine import is_main_process, several_processes
 from ..progress import messages
 from .bench import bench
 from .compare import compare
+from .curves import curves
 from .data import data_app
 from .demo import demo
 from .evaluate import evaluate
@@ -56,7 +57,21 @@ def _root(
     pass
 
 
-for command in (methods, datasets, models, train, evaluate, grid, reproduce, export, demo, label, compare, bench):
+for command in (
+    methods,
+    datasets,
+    models,
+    train,
+    evaluate,
+    curves,
+    grid,
+    reproduce,
+    export,
+    demo,
+    label,
+    compare,
+    bench,
+):
     app.command()(command)
 for part in (app, data_app, head_app):
     for registered in part.registered_commands:

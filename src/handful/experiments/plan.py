@@ -228,7 +228,7 @@ class Plan:
     @property
     def cells(self) -> list[Cell]:
         """Longest first, so that no core waits for the last one alone."""
-        return sorted(self._cells.values(), key=lambda cell: -_images(cell.config.train))
+        return sorted(self._cells.values(), key=lambda cell: -cell.config.train.images)
 
     def ask(
         self,
@@ -311,8 +311,3 @@ def realistic(spec: EpisodeSpec, share: float) -> EpisodeSpec:
     return replace(
         spec, distractor_ways=0, distractors=0, realistic_total=2 * spec.ways * spec.unlabelled, realistic_share=share
     )
-
-
-def _images(spec: EpisodeSpec) -> int:
-    unlabelled = spec.ways * spec.unlabelled + spec.distractor_ways * spec.distractors
-    return spec.ways * (spec.shots + spec.queries) + (spec.realistic_total or unlabelled)

@@ -108,6 +108,36 @@ def accuracy_by_labels(rows: Sequence[Row], first: str) -> Figure:
     return figure
 
 
+def learning_curves(rows: Sequence[Row]) -> Figure:
+    """Validation accuracy against images shown, a line per run; below, what learned references gain, if any are."""
+    runs = list(dict.fromkeys(row["run"] for row in rows))
+    referenced = [row for row in rows if row["learned"] is not None]
+    figure = Figure(figsize=(7.6, 6.4 if referenced else 4.2), layout="constrained")
+    axes = figure.subplots(
+        2 if referenced else 1, 1, sharex=True, squeeze=False, height_ratios=(2, 1)[: 1 + bool(referenced)]
+    )
+    drawn: dict[str, Artist] = {}
+    for index, run in enumerate(runs):
+        colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index // len(COLOURS) % len(MARKERS)]
+        for axis, of, value in zip(axes[:, 0], (rows, referenced), ("accuracy", "learned"), strict=False):
+            line = [row for row in of if row["run"] == run]
+            shown, values = [row["images"] / 1e6 for row in line], np.array([row[value] for row in line])
+            (drawn_line,) = axis.plot(shown, values, color=colour, marker=marker, markersize=3, linewidth=1.4)
+            drawn.setdefault(run, drawn_line)
+            if value == "accuracy":
+                half = np.array([row["interval"] for row in line])
+                axis.fill_between(shown, values - half, values + half, color=colour, alpha=0.15, linewidth=0)
+    axes[0, 0].set_ylabel("validation accuracy (%), band: 95 %")
+    if referenced:
+        axes[1, 0].set_ylabel("learned less random\nreferences (points)")
+        axes[1, 0].axhline(0, color=GREY, linewidth=1)
+    axes[-1, 0].set_xlabel("images shown in training (millions)")
+    for axis in axes[:, 0]:
+        axis.grid(alpha=0.25)
+    add_legend(figure, [(drawn[run], run) for run in runs], loc="outside right upper", fontsize=8)
+    return figure
+
+
 def reliability(rows: Sequence[Row]) -> Figure:
     """Accuracy against confidence, a point per source and case: on the diagonal, confidence is a probability."""
     figure = Figure(figsize=(5.4, 4.6), layout="constrained")
