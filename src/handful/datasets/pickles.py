@@ -11,13 +11,13 @@ from __future__ import annotations
 import codecs
 import mmap
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ..errors import HandfulError
 from .images import printable
-from .pickle_calls import CALLS, Array, Damaged, Dtype, Global, Refused, make_array, name_text, text
+from .pickle_calls import CALLS, NAMES, Array, Damaged, Dtype, Global, Refused, make_array, name_text, text
 
 __all__ = ["load_pickle", "text", "text_keys"]
 
@@ -43,7 +43,11 @@ def load_pickle(path: Path) -> Any:
             data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except (OSError, ValueError) as error:  # ValueError: the file is empty
         raise HandfulError(f"cannot read {path}: {error}") from error
-    machine = _Machine(data)
+    return run_machine(Machine(data), path)
+
+
+def run_machine(machine: Machine, path: Path) -> Any:
+    """What a machine makes of its file; whatever is wrong with it is one sentence."""
     try:
         return machine.run()
     except Refused as error:
@@ -62,11 +66,14 @@ def text_keys(value: Any) -> dict[Any, Any]:
     return {text(key): entry for key, entry in value.items()} if isinstance(value, dict) else {}
 
 
-class _Machine:
+class Machine:
     """The stack machine of the pickle format, without the instructions that could run something."""
 
-    def __init__(self, data: memoryview) -> None:
-        self.data, self.at = data, 0
+    calls: ClassVar[Mapping[str, Callable[..., Any]]] = CALLS  # what may look like a call, by its name
+    names: ClassVar[Collection[str]] = NAMES  # what else may be named
+
+    def __init__(self, data: memoryview, at: int = 0) -> None:
+        self.data, self.at = data, at
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
         self.copied = 0
@@ -165,9 +172,9 @@ class _Machine:
         arguments, function = self.pop(), self.pop()
         if not isinstance(function, Global) or not isinstance(arguments, tuple):
             raise Damaged("a call of nothing")
-        if function.name not in CALLS:
+        if function.name not in self.calls:
             raise Refused(f"a call of '{function.name}'")
-        made = CALLS[function.name](*arguments)
+        made = self.calls[function.name](*arguments)
         self.copy(len(made) if isinstance(made, bytes | str) else 0)
         self.push(made)
 
@@ -176,6 +183,17 @@ class _Machine:
         self.copied += count
         if self.copied > len(self.data):
             raise Refused("calls that make more than the file holds")
+
+    def name(self, module: Any, name: Any) -> None:
+        """A function or class that is named."""
+        full = f"{name_text(module)}.{name_text(name)}"
+        if full not in self.calls and full not in self.names:
+            raise Refused(f"'{full}'")
+        self.push(Global(full))
+
+    def refer(self) -> None:
+        """A persistent id: what it stands for is elsewhere, if anybody knows where."""
+        raise Refused("a persistent id")
 
     def build(self) -> None:
         """Give the object on the stack its state: an array its elements, a dtype its byte order."""
@@ -232,22 +250,17 @@ def _quoted(line: bytes) -> bytes:
     return codecs.escape_decode(line[1:-1])[0]
 
 
-def _big(machine: _Machine, count: int) -> int:
+def _big(machine: Machine, count: int) -> int:
     if count > 16:
         raise Refused(f"a number of {count} bytes")
     return int.from_bytes(machine.take(count), "little", signed=True)
 
 
-def _string(machine: _Machine, form: struct.Struct) -> str:
+def _string(machine: Machine, form: struct.Struct) -> str:
     return str(machine.take(machine.number(form)), "utf-8", "surrogatepass")
 
 
-def _global(machine: _Machine) -> Global:
-    name, module = name_text(machine.pop()), name_text(machine.pop())
-    return Global(f"{module}.{name}")
-
-
-_STEPS: dict[int, Callable[[_Machine], Any]] = {
+_STEPS: dict[int, Callable[[Machine], Any]] = {
     0x80: lambda m: m.take(1),  # PROTO
     0x95: lambda m: m.take(8),  # FRAME
     ord("("): lambda m: m.push(_Mark),
@@ -302,14 +315,15 @@ _STEPS: dict[int, Callable[[_Machine], Any]] = {
     ord("h"): lambda m: m.push(m.memo[m.number(_UINT8)]),
     ord("j"): lambda m: m.push(m.memo[m.number(_UINT32)]),
     # names, calls, states: see CALLS
-    ord("c"): lambda m: m.push(Global(f"{name_text(m.line())}.{name_text(m.line())}")),
-    0x93: lambda m: m.push(_global(m)),
+    ord("c"): lambda m: m.name(m.line(), m.line()),
+    0x93: lambda m: m.name(*[m.pop(), m.pop()][::-1]),
     ord("i"): lambda m: m.instance(),
     ord("R"): lambda m: m.call(),
     ord("b"): lambda m: m.build(),
+    ord("Q"): lambda m: m.refer(),
 }
 _REFUSED = {
-    ord("P"): "a persistent id", ord("Q"): "a persistent id", ord("o"): "an instance of a class",
+    ord("P"): "a persistent id", ord("o"): "an instance of a class",
     0x81: "an instance of a class", 0x92: "an instance of a class",
     0x82: "an extension code", 0x83: "an extension code", 0x84: "an extension code", 0x8F: "a set", 0x90: "a set",
     0x91: "a set", 0x97: "a buffer outside of the file", 0x98: "a buffer outside of the file",
