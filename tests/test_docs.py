@@ -94,7 +94,8 @@ def test_every_source_file_that_is_named_exists(page):
 
 
 @pytest.mark.parametrize("name", ["README.md", "docs/methods.md"])
-def test_the_python_examples_run(name):
+def test_the_python_examples_run(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # some write files
     blocks = [body for kind, body in FENCE.findall((ROOT / name).read_text(encoding="utf-8")) if kind == "python"]
     assert blocks
     for block in blocks:

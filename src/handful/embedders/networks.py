@@ -39,7 +39,9 @@ class Network:
         self._device = compute_device(device)
         self._network = for_inference(network).to(self._device)
         self._prepare, self._half = prepare, bfloat16
-        self.key = f"{name}-{prepared}-{'bfloat16' if bfloat16 else 'float32'}-{_digest(network)}"
+        digest = _digest(network)
+        self.weights = f"{prepared}-{digest}" if prepared else digest  # what vectors depend on but for rounding
+        self.key = f"{name}-{prepared}-{'bfloat16' if bfloat16 else 'float32'}-{digest}"
         empty = np.zeros((1, image_size, image_size, channels), dtype=np.uint8)
         self.dim = int(self.embed(empty).shape[1])
 

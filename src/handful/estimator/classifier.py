@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import copy
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ..embedders.origin import Origin
 from .confidence import expected_accuracy, temperature
 from .foreign import judge
 from .head import Head, load_head
 from .labels import mark_none, read_labels
 from .refinement import CELLS, CROWD, REFINED, Model, Settings, Task, refine
 from .rows import NONE, Floats, Frame, chunks, softmax, unit
+from .saved import load_attributes, save_attributes
 from .space import Space, View, evenly, see
 
 HARDEST = 1e30  # scale beyond which soft labels are no harder, and float32 ends
@@ -55,6 +59,7 @@ class TACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         none_share_: the share of the unlabelled rows that belong to no class, estimated; 0 if there is no sign of any.
         none_threshold_: rows with a ``none_score`` of at most this are none of these: ``none_rate``, or 0 if there is
             no sign of rows of no class.
+        embedder_: the embedder of the rows, if the model was made by ``handful label``; else None.
         n_features_in_, feature_names_in_: as everywhere in scikit-learn.
 
     Example:
@@ -104,7 +109,7 @@ class TACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             check: whether to estimate the accuracy and to set the confidence anew. Without it, what the last check
                 found is kept, which is faster still; call :meth:`check` when there is time.
         """
-        check_is_fitted(self, "classes_")
+        self._check_rows()
         fitted = copy(self)
         labels, fitted.classes_ = read_labels(y, len(self._space.order))
         mark_none(labels, none)
@@ -114,11 +119,30 @@ class TACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def check(self) -> TACClassifier:
         """Estimate the accuracy and set the confidence after ``refit(..., check=False)``."""
-        check_is_fitted(self, "classes_")
+        self._check_rows()
         fitted = copy(self)
         fitted._learn(self._labels, True)
         self.__dict__ = fitted.__dict__
         return self
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted model to one file, a few megabytes, for rows to come: see :meth:`load`.
+
+        The file holds what :meth:`predict` and the other methods for new rows need, and not the rows of :meth:`fit`:
+        ``transduction_``, ``label_distributions_`` and :meth:`refit` are not there after loading.
+        """
+        check_is_fitted(self, "classes_")
+        save_attributes(self, Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path) -> TACClassifier:
+        """A model that :meth:`save` wrote. Its answers for new rows are bit for bit those of the saved one.
+
+        Nothing in the file is run; a damaged one is refused.
+        """
+        found = cls()
+        load_attributes(found, Path(path))
+        return found
 
     _crowd: float  # what the last check found: how many labels the unlabelled rows of a class count as,
     _temperature: float  # and the factor of the logits
@@ -136,7 +160,9 @@ class TACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         frame = Frame.of(X) if self._head is None else self._head.frame(X)
         self._space = Space.of(X, frame, reduce=self._head is None or self._head.references is None)
+        self._projection = self._space.projection
         self._kind = X.dtype
+        self.embedder_: Origin | None = None
         self._learn(labels, True)
 
     def _learn(self, labels: NDArray[np.int64], check: bool) -> None:
@@ -234,7 +260,12 @@ class TACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _seen(self, X: Any) -> Iterator[View]:  # noqa: N803
         check_is_fitted(self, "classes_")
         X = validate_data(self, X, dtype=[np.float64, np.float32], order=None, reset=False)  # noqa: N806
-        return (see(self._space.projection, X[rows]) for rows in chunks(X, 16 * len(self.classes_)))
+        return (see(self._projection, X[rows]) for rows in chunks(X, 16 * len(self.classes_)))
+
+    def _check_rows(self) -> None:
+        check_is_fitted(self, "classes_")
+        if not hasattr(self, "_space"):
+            raise NotFittedError("this model was loaded from a file, without the rows of fit: call fit")
 
     def _chances(self, view: View) -> Floats:
         model: Model = self._model
