@@ -26,7 +26,20 @@ for words in json.loads(sys.argv[1]):
 """
 LARGE = {"torch", "numpy", "scipy", "sklearn", "matplotlib", "lightning", "lightning_fabric", "PIL", "joblib", "ray"}
 GROUPS = {"data": ("check", "prepare"), "head": ("train", "evaluate")}
-NAMES = ("methods", "datasets", "models", "train", "evaluate", "grid", "reproduce", "export", "demo", "label", "bench")
+NAMES = (
+    "methods",
+    "datasets",
+    "models",
+    "train",
+    "evaluate",
+    "grid",
+    "reproduce",
+    "export",
+    "demo",
+    "label",
+    "predict",
+    "bench",
+)
 ANSWERED = [  # words, exit code, what the answer holds
     (["--version"], 0, "handful "),
     (["--help"], 0, "Usage: handful"),

@@ -396,7 +396,8 @@ def test_a_hundred_kills_lose_nothing(album, photos, tmp_path, processes):
     run(album, out)
     assert whole(out, photos) == exports[1]
     assert {path.name for path in out.iterdir()} == {
-        "notes.txt", "holiday", "images.old", "images", "predictions.csv", "predictions.jsonl", MANIFEST, LOCK,
+        "notes.txt", "holiday", "images.old", "images", "predictions.csv", "predictions.jsonl",
+        "model.safetensors", MANIFEST, LOCK,
     }  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from handful.cli import app, main
 from handful.embedders.shipped import model_folder
 from handful.estimator.head import head_of, load_head
 from handful.labelling import find_labels, label_images, true_accuracy
-from handful.labelling.label import _two_best
+from handful.labelling.label import two_best
 from handful.labelling.report import describe, questions
 
 
@@ -181,7 +181,7 @@ def test_a_damaged_map_is_drawn_again(photos, labels, embedder, tmp_path, own_ca
 
 def test_the_two_best_of_very_many_classes():
     chances = np.random.default_rng(0).integers(0, 9, (3000, 40)) / 10
-    np.testing.assert_array_equal(_two_best(chances), np.argsort(-chances, axis=1, kind="stable")[:, :2])
+    np.testing.assert_array_equal(two_best(chances), np.argsort(-chances, axis=1, kind="stable")[:, :2])
 
 
 def test_broken_images_are_named_and_left_out(photos, labels, embedder):

@@ -28,6 +28,7 @@ from .label import head_app, label
 from .lists import datasets, methods
 from .models import export, models
 from .options import Command
+from .predict import predict
 from .reproduce import reproduce
 from .train import train
 
@@ -69,6 +70,7 @@ for command in (
     export,
     demo,
     label,
+    predict,
     compare,
     bench,
 ):

@@ -81,6 +81,9 @@ def label(
         typer.Option(help="CSV file path,label with the true labels: prints how many predictions are really right."),
     ] = None,
     report: Annotated[bool, typer.Option(help="Write report.html, with thumbnails and a map.")] = True,
+    save_model: Annotated[
+        bool, typer.Option(help="Write model.safetensors, for 'handful predict' to label further images.")
+    ] = True,
     device: Device = "auto",
     as_json: JsonFlag = False,
 ) -> None:
@@ -100,7 +103,7 @@ def label(
     with progress_bar() as bar:
         found = label_images(
             images, labels, out, report=report, exports=exports or (), label_studio=label_studio,
-            folders=export_folders, command=shlex.join(["handful", *sys.argv[1:]]), bar=bar,
+            folders=export_folders, save_model=save_model, command=shlex.join(["handful", *sys.argv[1:]]), bar=bar,
             embedder=embedder if model is None else f"run:{model}",
             head=None if head == "none" else head, distractors=distractors, none_threshold=none_threshold,
             none_label=none_label, iterations=iterations, suggestions=suggestions, device=device,
@@ -124,12 +127,7 @@ def label(
     if truth is not None:
         unknown = f"{truth} has the label of none of the predicted images: nothing to compare with"
         console.print(unknown if real is None else real.describe(), soft_wrap=True)
-    broken = list(found.broken.items())
-    for name, reason in broken[:MOST_BROKEN]:
-        messages.print(f"not read: {name}: {reason}", soft_wrap=True)
-    if len(broken) > MOST_BROKEN:
-        where = f"named in {out / 'report.html'}" if report else "--json names them all"
-        messages.print(f"not read: {len(broken) - MOST_BROKEN:,} more: {where}", soft_wrap=True)
+    print_broken(found.broken, f"named in {out / 'report.html'}" if report else "--json names them all")
     written = "report.html and predictions.csv" if report else "predictions.csv"
     messages.print(f"Written: {out} ({written})", soft_wrap=True)
 
@@ -139,6 +137,17 @@ def _print(found: Labelling, counts: dict[str, int]) -> None:
     from ..labelling.label import DOUBTFUL
     from ..labelling.report import describe, questions
 
+    print_counts(counts, len(found.none()))
+    doubtful = f"{len(found.doubtful())} labels are doubtful (less than {DOUBTFUL:.0%} sure)."
+    console.print(f"{doubtful} {describe(found.estimate, found.expected)}", soft_wrap=True)
+    for question in questions(found):
+        console.print(question, soft_wrap=True)
+    if found.next_to_label:
+        console.print(f"Label next: {', '.join(found.next_to_label)}", soft_wrap=True)
+
+
+def print_counts(counts: dict[str, int], none: int) -> None:
+    """How many images each class has, of many classes the largest, and how many are none of these."""
     shown = counts
     if len(counts) > MOST_CLASSES:
         largest = sorted(counts, key=lambda name: -counts[name])[:MOST_CLASSES]
@@ -146,17 +155,19 @@ def _print(found: Labelling, counts: dict[str, int]) -> None:
     table = Table(Column("label", overflow="fold"), "images", box=None)
     for name, count in shown.items():
         table.add_row(name, str(count))
-    table.add_row(Text("none of these", style="italic"), str(len(found.none())))
+    table.add_row(Text("none of these", style="italic"), str(none))
     console.print(table)
     if more := len(counts) - len(shown):
         rest = sum(counts.values()) - sum(shown.values())
         console.print(f"... and {more:,} more classes of {rest:,} images: see predictions.csv")
-    doubtful = f"{len(found.doubtful())} labels are doubtful (less than {DOUBTFUL:.0%} sure)."
-    console.print(f"{doubtful} {describe(found.estimate, found.expected)}", soft_wrap=True)
-    for question in questions(found):
-        console.print(question, soft_wrap=True)
-    if found.next_to_label:
-        console.print(f"Label next: {', '.join(found.next_to_label)}", soft_wrap=True)
+
+
+def print_broken(broken: dict[str, str], where: str) -> None:
+    """Name the first images that could not be read, and say where the others are named."""
+    for name, reason in list(broken.items())[:MOST_BROKEN]:
+        messages.print(f"not read: {name}: {reason}", soft_wrap=True)
+    if len(broken) > MOST_BROKEN:
+        messages.print(f"not read: {len(broken) - MOST_BROKEN:,} more: {where}", soft_wrap=True)
 
 
 head_app = typer.Typer(

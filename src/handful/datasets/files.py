@@ -14,6 +14,7 @@ import zipfile
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
@@ -72,6 +73,29 @@ def open_files(path: Path, *, unwrap: bool = True) -> Files:
 
 def is_image(name: str) -> bool:
     return PurePosixPath(name).suffix.lower() in EXTENSIONS
+
+
+@dataclass(frozen=True)
+class Images:
+    """The images in a folder or archive: their names, sorted; other files; and skipped folders, with the reason."""
+
+    files: Files
+    names: list[str]
+    others: list[str]
+    skipped: dict[str, str]
+
+
+def find_images(path: Path) -> Images:
+    """The images at a path; if there is no such folder or archive, or no image in it, that is an error."""
+    if not path.exists():
+        raise HandfulError(f"no such folder or archive: {path}")
+    files, skipped = open_files(path), dict[str, str]()
+    everything = files.under("", skipped)
+    names = [name for name in everything if is_image(name)]
+    if not names:
+        missing = "".join(f"; {printable(name)} is {reason}" for name, reason in list(skipped.items())[:1])
+        raise HandfulError(f"{path} holds no images (.jpg, .png, .webp, .bmp, .tif, .gif){missing}")
+    return Images(files, names, [name for name in everything if not is_image(name)], skipped)
 
 
 def is_clutter(name: str) -> bool:

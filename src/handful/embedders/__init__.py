@@ -43,6 +43,10 @@ EMBEDDERS: Registry[Loader] = Registry(
 )
 
 
+# What a file may name, that strangers may have made: these run no code that its name chooses, and download nothing.
+HARMLESS = ("efficientnet-lite0", *RUN_KINDS, "onnx")
+
+
 def load_embedder(name: str, device: str = "auto") -> Embedder | Precomputed:
     """An embedder by name; a name with a colon whose first part is none of ours is a module of yours and what is in it.
 

@@ -9,10 +9,12 @@ from typing import Any
 from ..datasets.base import Bar, no_bar
 from ..datasets.files import open_files
 from ..errors import HandfulError
+from ..progress import messages
 from ..publish import check_free, publishing
 from .estimate import Estimate
 from .export import TABLES, Exporter, exporters, write_predictions
 from .label import Labelling, Prediction, find_labels
+from .predict import MODEL, Predicted, predict_images
 from .report import REPORT_FILES, report_files
 from .sources import Collection, collect, read_labels
 from .truth import TrueAccuracy, true_accuracy
@@ -27,6 +29,7 @@ def label_images(
     exports: Sequence[str] = (),
     label_studio: bool = False,
     folders: str | None = None,
+    save_model: bool = True,
     command: str = "handful.label_images",
     bar: Bar = no_bar,
     **options: Any,
@@ -45,6 +48,7 @@ def label_images(
         label_studio: short for the export ``label-studio``: ``label-studio.json``.
         folders: ``"copy"`` or ``"link"``, short for the exports ``folders-copy`` and ``folders-link``: also sort the
             images into ``out/images/<label>/``.
+        save_model: whether to write ``model.safetensors``, with which :func:`predict_images` labels further images.
         command: for the report.
         bar: a progress bar.
         options: of :func:`find_labels`: ``embedder``, ``head``, ``distractors``, ``none_threshold`` and more.
@@ -55,13 +59,15 @@ def label_images(
     wanted = exporters([*exports, *short])
     target = None if out is None else Path(out)
     if target is not None:
-        _check_out(target, Path(images), report, wanted)
+        _check_out(target, Path(images), [*(REPORT_FILES if report else ()), *([MODEL] if save_model else ())], wanted)
     found = find_labels(images, labels, bar=bar, **options)
     if target is None:
         return found
     files = open_files(Path(images))
     with publishing(target) as stage:
         write_predictions(found, stage)
+        if save_model:
+            _write_model(found, stage / MODEL)
         for one in wanted:
             one.write(found, files, stage)
         if report:
@@ -70,14 +76,22 @@ def label_images(
     return found
 
 
-def _check_out(out: Path, images: Path, report: bool, wanted: list[Exporter]) -> None:
+def _write_model(found: Labelling, path: Path) -> None:
+    """The labels are of use without a model: if there can be none, say so and go on."""
+    try:
+        found.save_model(path)
+    except HandfulError as error:
+        messages.print(f"{MODEL} is not written: {error}", soft_wrap=True)
+
+
+def _check_out(out: Path, images: Path, more: list[str], wanted: list[Exporter]) -> None:
     """OUT must be a folder of its own, not among the images, which it would then be one of; and nothing in the way."""
     if images.is_dir() and out.resolve().is_relative_to(images.resolve()):
         raise HandfulError(f"{out} lies among the images in {images}: choose an --out elsewhere")
     for one in wanted:
         if one.check is not None:
             one.check(images, out)
-    files = [*TABLES, *(REPORT_FILES if report else ()), *(name for one in wanted for name in one.files)]
+    files = [*TABLES, *more, *(name for one in wanted for name in one.files)]
     check_free(out, files, [name for one in wanted for name in one.folders])
 
 
@@ -85,11 +99,13 @@ __all__ = [
     "Collection",
     "Estimate",
     "Labelling",
+    "Predicted",
     "Prediction",
     "TrueAccuracy",
     "collect",
     "find_labels",
     "label_images",
+    "predict_images",
     "read_labels",
     "true_accuracy",
 ]

@@ -7,19 +7,20 @@ import json
 import os
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..datasets.files import Files
 from ..datasets.images import BrokenImage, printable
 from ..errors import HandfulError
 from ..reports.page import csv_bytes
-from .label import Labelling, Prediction, as_row
+from .label import COLUMNS, Labelling, Prediction, as_row
 
 NONE_FOLDER = "none-of-these"
 EXPORT = "images"  # the folder that is exported to
@@ -37,16 +38,27 @@ def write_predictions(found: Labelling, out: Path) -> None:
 
     The CSV file is safe to open in a spreadsheet (see :func:`csv_bytes`); the JSON lines have every name as it is.
     """
-    rows = [as_row(one) for one in found.predictions]
     chances = found.probabilities
-    columns = found.classes if len(found.classes) <= MOST_COLUMNS else []
-    table = [row | {f"p:{name}": round(float(chances[i, k]), 4) for k, name in enumerate(columns)}
-             for i, row in enumerate(rows)]  # fmt: skip
-    (out / TABLES[0]).write_bytes(csv_bytes(table))
+    (out / TABLES[0]).write_bytes(csv_part(found.predictions, chances, found.classes))
     with (out / TABLES[1]).open("wb") as file:
-        for row, line in zip(rows, chances, strict=True):
-            likely = [(found.classes[k], round(float(line[k]), 4)) for k in np.argsort(-line, kind="stable")]
-            file.write(_json_line(row | {"probabilities": {name: value for name, value in likely if value > 0}}))
+        file.writelines(json_lines(found.predictions, chances, found.classes))
+
+
+def csv_part(
+    predictions: Sequence[Prediction], chances: NDArray[Any], classes: Sequence[str], *, header: bool = True
+) -> bytes:
+    """Lines of ``predictions.csv``: predictions with their probabilities (predictions, classes)."""
+    shown = classes if len(classes) <= MOST_COLUMNS else []
+    rows = [as_row(one) | {f"p:{name}": round(float(line[k]), 4) for k, name in enumerate(shown)}
+            for one, line in zip(predictions, chances, strict=True)]  # fmt: skip
+    return csv_bytes(rows, [*COLUMNS, *(f"p:{name}" for name in shown)], header=header)
+
+
+def json_lines(predictions: Sequence[Prediction], chances: NDArray[Any], classes: Sequence[str]) -> Iterator[bytes]:
+    """Lines of ``predictions.jsonl``, the most probable classes first."""
+    for one, line in zip(predictions, chances, strict=True):
+        likely = [(classes[k], round(float(line[k]), 4)) for k in np.argsort(-line, kind="stable")]
+        yield _json_line(as_row(one) | {"probabilities": {name: value for name, value in likely if value > 0}})
 
 
 def _json_line(row: dict[str, Any]) -> bytes:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ..datasets.base import Bar, no_bar
 from ..embedders import DEFAULT, embed_files, load_embedder
+from ..embedders.origin import Origin
 from ..errors import HandfulError
 from ..estimator.classifier import TACClassifier
 from ..estimator.head import Head, head_of
@@ -23,6 +24,7 @@ from .sources import Collection, collect, look_alike
 from .suggestions import suggest
 
 DOUBTFUL = 0.6  # confidence below which a label is called doubtful
+COLUMNS = ("path", "label", "confidence", "runner_up", "none_score", "is_none", "source")  # of the result files
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,14 @@ class Labelling:
             raise HandfulError("this labelling was made without its vectors: call find_labels")
         return _labelling(self.fitted.refit(changes))
 
+    def save_model(self, path: Path) -> None:
+        """Write the model for ``handful predict``, with the threshold of "none of these" that was used here."""
+        if self.fitted is None:
+            raise HandfulError("this labelling was made without its model: call find_labels")
+        model = copy(self.fitted.model)
+        model.none_threshold_ = self.threshold
+        model.save(path)
+
     def counts(self) -> dict[str, int]:
         """Number of images per label, without those that are none of these."""
         found = Counter(one.label for one in self.predictions if not one.is_none)
@@ -150,6 +160,7 @@ class EmbeddedImages:
         broken: images that cannot be read, with the reason.
         embedder: its name.
         head: for the classifier; None for none.
+        origin: the embedder in more words, for a model that is saved.
     """
 
     names: list[str]
@@ -157,6 +168,7 @@ class EmbeddedImages:
     broken: dict[str, str]
     embedder: str
     head: Head | None
+    origin: Origin | None = None
 
 
 @dataclass(frozen=True)
@@ -211,9 +223,10 @@ def find_labels(
     """
     chosen = Settings(**settings)
     collection = collect(Path(images), None if labels is None else Path(labels), none_label)
-    vectors, names, broken = embed_files(load_embedder(embedder, device), collection.files, collection.names, bar)
-    loaded = head_of(embedder, head)
-    embedded = EmbeddedImages(names, vectors, collection.skipped | broken, embedder, loaded)
+    source = load_embedder(embedder, device)
+    vectors, names, broken = embed_files(source, collection.files, collection.names, bar)
+    loaded, origin = head_of(embedder, head), Origin.of(source)
+    embedded = EmbeddedImages(names, vectors, collection.skipped | broken, embedder, loaded, origin)
     return _labelling(_fit(embedded, collection, chosen))
 
 
@@ -229,6 +242,7 @@ def _fit(images: EmbeddedImages, collection: Collection, settings: Settings) -> 
     model = TACClassifier(head, iterations=settings.iterations, distractors=look)
     with _explained():
         model.fit(images.vectors, given, none=none if none.any() else None)
+    model.embedder_ = images.origin
     return Fitted(images, collection, settings, given, none, model)
 
 
@@ -296,7 +310,7 @@ def _given(
 def _predictions(fitted: Fitted, threshold: float) -> list[Prediction]:
     model, given, none = fitted.model, fitted.given, fitted.none
     chances = np.asarray(model.label_distributions_)
-    order = _two_best(chances)
+    order = two_best(chances)
     scores = model.none_score(fitted.images.vectors)
     found = []
     for row, name in enumerate(fitted.images.names):
@@ -310,7 +324,7 @@ def _predictions(fitted: Fitted, threshold: float) -> list[Prediction]:
     return found
 
 
-def _two_best(chances: NDArray[Any]) -> NDArray[np.intp]:
+def two_best(chances: NDArray[Any]) -> NDArray[np.intp]:
     """The columns of the largest and the second largest of each row, the first of equals: (n, 2)."""
     found = np.empty((len(chances), 2), dtype=np.intp)
     found[:, 0] = chances.argmax(1)
@@ -323,7 +337,5 @@ def _two_best(chances: NDArray[Any]) -> NDArray[np.intp]:
 
 def as_row(one: Prediction) -> dict[str, Any]:
     """A prediction as a row of the result files."""
-    return {
-        "path": one.path, "label": one.label, "confidence": round(one.confidence, 4), "runner_up": one.runner_up,
-        "none_score": round(one.none_score, 4), "is_none": one.is_none, "source": one.source,
-    }  # fmt: skip
+    values = (one.path, one.label, round(one.confidence, 4), one.runner_up, round(one.none_score, 4), one.is_none)
+    return dict(zip(COLUMNS, (*values, one.source), strict=True))

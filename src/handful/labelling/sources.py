@@ -12,7 +12,7 @@ from itertools import combinations
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from ..datasets.files import Files, is_image, open_files
+from ..datasets.files import Files, find_images, is_image, open_files
 from ..datasets.images import BrokenImage, printable
 from ..errors import HandfulError
 from ..reports.page import from_cell
@@ -76,23 +76,16 @@ def collect(images: Path, labels: Path | None = None, none_label: str = "none-of
     Raises:
         HandfulError: if there is nothing to do, or the labels contradict themselves or the images.
     """
-    if not images.exists():
-        raise HandfulError(f"no such folder or archive: {images}")
-    files = open_files(images)
-    skipped: dict[str, str] = {}
-    everything = files.under("", skipped)
-    names = [name for name in everything if is_image(name)]
-    if not names:
-        missing = "".join(f"; {printable(name)} is {reason}" for name, reason in list(skipped.items())[:1])
-        raise HandfulError(f"{images} holds no images (.jpg, .png, .webp, .bmp, .tif, .gif){missing}")
-    inside = next((name for name in TABLES if name in everything), None)
+    found = find_images(images)
+    files, names = found.files, found.names
+    inside = next((name for name in TABLES if name in found.others), None)
     if labels is None and inside is None:
         given = _folder_labels(names)
     else:
         with _opened(files, str(inside)) if labels is None else _opened_file(labels) as file:
             given = _read(file, str(labels or inside), files, names)
     known, none = _divided(given, none_label)
-    return Collection(files, names, known, none, skipped, none_label)
+    return Collection(files, names, known, none, found.skipped, none_label)
 
 
 def _divided(given: dict[str, str], none_label: str) -> tuple[dict[str, str], frozenset[str]]:

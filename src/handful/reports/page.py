@@ -173,8 +173,10 @@ def _markdown_cell(entry: Entry) -> str:
     return f"{mark}{_markdown(entry.text)}{mark}" + (f"<br>{_markdown(entry.note)}" if entry.note else "")
 
 
-def csv_bytes(rows: Sequence[Row]) -> bytes:
+def csv_bytes(rows: Sequence[Row], columns: Sequence[str] | None = None, *, header: bool = True) -> bytes:
     r"""Rows with the same keys as a CSV file; bytes of names that are no text are written as escapes.
+
+    A long table may be written in parts: of these, all but the first have no header.
 
     A text that a spreadsheet would take for a formula, and one that begins with an apostrophe, gets an apostrophe in
     front. So :func:`from_cell` always takes exactly one away.
@@ -183,8 +185,10 @@ def csv_bytes(rows: Sequence[Row]) -> bytes:
     b"label,share\n'=1+1,-0.5\n"
     """
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
-    writer.writeheader()
+    columns = (list(rows[0]) if rows else []) if columns is None else columns
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    if header:
+        writer.writeheader()
     writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
     return text.getvalue().encode("utf-8", "backslashreplace")
 
