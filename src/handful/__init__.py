@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import functional
+    from .embedders.embedding import embed
     from .episode import Episode
     from .errors import HandfulError
     from .estimator.classifier import TACClassifier
@@ -22,6 +23,7 @@ _PUBLIC = {
     "Head": "estimator.head",
     "TACClassifier": "estimator.classifier",
     "build_method": "methods",
+    "embed": "embedders.embedding",
     "label_images": "labelling",
     "train_head": "estimator.head_training",
 }
@@ -33,6 +35,7 @@ __all__ = [
     "TACClassifier",
     "__version__",
     "build_method",
+    "embed",
     "functional",
     "label_images",
     "methods",

@@ -32,6 +32,9 @@ CALIBRATED = 2000  # rows by which the confidence is set
 class TACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Tell classes apart from a few labelled rows and many unlabelled ones.
 
+    Rows (X) are raw vectors of an embedder, as :func:`handful.embed` gives them, in all methods. What the classifier
+    makes of them, mapped vectors of another space, is what :meth:`unit_vectors` returns.
+
     Task-adaptive clustering (TAC): each refinement labels the unlabelled rows softly, adapts the space to these soft
     labels, and finds the class means in it. With a head that has references, the space is TAC's projection; without
     one, it is whitened by the covariance within the soft classes (:mod:`handful.estimator.refinement`). How much
@@ -91,7 +94,7 @@ class TACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Learn from labelled and unlabelled rows; if that fails, the estimator stays as it was.
 
         Args:
-            X: (n_samples, n_features) float32 or float64; may be memory-mapped, and is neither copied nor changed.
+            X: (n_samples, n_features) float32 or float64, raw; may be memory-mapped, and is neither copied nor changed.
                 Only the direction of a row counts, not its length; a row of zeros has none.
             y: (n_samples,) labels. Unlabelled: -1 among numbers; None, NaN, -1 or "" among strings.
             none: (n_samples,) bool, rows that are known to belong to no class; their ``y`` must say unlabelled.
@@ -254,13 +257,28 @@ class TACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return found
 
     def unit_vectors(self, X: Any) -> Floats:  # noqa: N803
-        """(n_samples, dim): rows as they are clustered: projected, drawn towards their neighbours, of unit length."""
+        """(n_samples, dim) mapped vectors: rows as they are clustered, which no method takes as X.
+
+        They are projected, drawn towards their neighbours, and of unit length: for maps and searches.
+        """
         return np.concatenate([unit(part.smoothed.astype(self._kind)) for part in self._seen(X)])
 
     def _seen(self, X: Any) -> Iterator[View]:  # noqa: N803
         check_is_fitted(self, "classes_")
+        self._check_width(getattr(X, "shape", ()))
         X = validate_data(self, X, dtype=[np.float64, np.float32], order=None, reset=False)  # noqa: N806
         return (see(self._projection, X[rows]) for rows in chunks(X, 16 * len(self.classes_)))
+
+    def _check_width(self, shape: tuple[int, ...]) -> None:
+        """Say more of rows of another width than scikit-learn does, where more is known."""
+        advice = "" if self.embedder_ is None else f": give vectors of {self.embedder_.name}, as handful.embed does"
+        if len(shape) == 2 and shape[1] == self._projection.anchors.shape[1]:
+            advice = ": these look like unit_vectors, which are mapped; give the raw vectors of the embedder"
+        if len(shape) == 2 and shape[1] != self.n_features_in_ and advice:
+            raise ValueError(
+                f"X has {shape[1]} features, but {type(self).__name__} is expecting {self.n_features_in_} features as "
+                f"input{advice}"
+            )
 
     def _check_rows(self) -> None:
         check_is_fitted(self, "classes_")

@@ -56,7 +56,7 @@ class Labelling:
 
     Attributes:
         predictions: one per image that can be read, in the order of their paths.
-        vectors: (images, dim), the unit vectors that were clustered.
+        vectors: (images, dim), mapped: the ``unit_vectors`` that were clustered, not those of the embedder.
         classes: the labels.
         broken: images that cannot be read, with the reason.
         threshold: of ``none_score``.
@@ -156,7 +156,7 @@ class EmbeddedImages:
 
     Attributes:
         names: of the images that can be read.
-        vectors: (images, features), as the embedder gives them.
+        vectors: (images, features), raw: as the embedder gives them.
         broken: images that cannot be read, with the reason.
         embedder: its name.
         head: for the classifier; None for none.
