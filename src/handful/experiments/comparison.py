@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,10 @@ from ..datasets.base import Bar, no_bar
 from ..datasets.files import is_image, open_files
 from ..embedders import Precomputed, embed_files, load_embedder
 from ..errors import HandfulError
-from ..estimator.benchmark import OURS, Case, Line, benchmark
+from ..estimator.benchmark import OURS, Line, benchmark
+from ..estimator.kept import Kept
+from ..estimator.rivals import Rival
+from ..estimator.tasks import Case
 from ..publish import check_free, publish
 from ..reports.figures import accuracy_by_labels, reliability
 from ..reports.page import Entry, Report, csv_bytes, provenance, ranks
@@ -28,6 +31,9 @@ COLUMNS = {  # of the CSV file and of the table of a case, with their headers
     "auroc": "AUROC of none (%)",
     "false_none": "false none (%)",
     "found_none": "found none (%)",
+    "overall": "accuracy of all (%)",
+    "covered": "interval covers (%)",
+    "width": "width of it (%)",
     "seconds": "seconds",
 }
 LABELS = (1, 2, 5, 10, 20)
@@ -79,15 +85,21 @@ def check_out(out: Path) -> None:
 
 def write_comparison(
     sources: dict[str, Source], cases: Sequence[Case], out: Path, command: str, *, draws: int = 30, seed: int = 0,
-    jobs: int = -1, bar: Bar = no_bar,
+    rivals: Mapping[str, Rival] | None = None, **how: Any,
 ) -> list[Line]:  # fmt: skip
-    """Run the comparison, and write report.html, report.md, comparison.csv and the pictures to ``out``."""
-    lines = benchmark(sources, cases, draws=draws, seed=seed, jobs=jobs, bar=bar)
+    """Run the comparison, and write report.html, report.md, comparison.csv and the pictures to ``out``.
+
+    What is measured is kept in ``out``/cells after every draw: called again, it goes on. ``how``: ``jobs`` and ``bar``
+    of :func:`benchmark`.
+    """
+    lines = benchmark(sources, cases, draws=draws, seed=seed, rivals=rivals, kept=Kept(out), **how)
     report = Report("Few labels: the estimator and its rivals")
     report.paragraph(
         f"{draws} random draws of each case, the same for all; ± is half of the 95 % interval over draws. Rivals with "
         "a setting choose it by cross-validation over the labels that they are given. Accuracy: of unlabelled images "
-        "of the classes. 'First' counts the cases where it is first, or not behind the first by more than the interval."
+        "of the classes. 'First' counts the cases where it is first, or behind the first by no more than the interval. "
+        "Accuracy of all: of all unlabelled images; those of other classes are right if they are called none of these. "
+        "The estimator gives a 95 % interval for it, and 'interval covers' is the share of draws where that is true."
     )
     closed = [line for line in lines if not line.case.foreign]
     if closed:
@@ -103,6 +115,7 @@ def write_comparison(
         ours = [row for row in rows if row["method"] == OURS]
         report.section("Is the confidence true?")
         report.picture(reliability(ours), "accuracy against confidence of the estimator", "reliability", ours)
+    _coverage(report, [line for line in lines if line.classifier == OURS])
     for source in sources:
         for case in cases:
             own = [line for line in lines if (line.source, line.case) == (source, case)]
@@ -150,6 +163,22 @@ def _overview(report: Report, lines: Sequence[Line]) -> None:
         report.table(
             ["classifier", *(f"{n} label{'s' * (n > 1)}" for n in labels), "mean", "over classes", "first"], rows
         )
+
+
+def _coverage(report: Report, lines: Sequence[Line]) -> None:
+    """How often the interval that the estimator gives holds the accuracy: by source, over the numbers of labels."""
+    labels = sorted({line.case.labels for line in lines})
+    kinds = list(dict.fromkeys((line.source, line.case.shape) for line in lines))
+    rows = []
+    for source, shape in kinds:
+        own = {line.case.labels: line for line in lines if (line.source, line.case.shape) == (source, shape)}
+        cells = [f"{100 * own[n].mean['covered']:.0f} ({100 * own[n].mean['width']:.0f})" for n in labels]
+        rows.append([f"{source}, {shape}", *cells])
+    means = [[line.mean["covered"] for line in lines if line.case.labels == n] for n in labels]
+    rows.append(["mean", *(f"{100 * float(np.mean(values)):.0f}" for values in means)])
+    report.section("Does the interval cover the accuracy?")
+    report.paragraph("Share of draws (%), in brackets the mean width of the interval (points). 95 is what it promises.")
+    report.table(["source", *(f"{n} label{'s' * (n > 1)}" for n in labels)], rows)
 
 
 def _headers(lines: Sequence[Line]) -> list[str]:
