@@ -19,9 +19,9 @@ from ..embedders.origin import Origin
 from ..errors import HandfulError
 from ..estimator.classifier import TACClassifier
 from ..estimator.head import Head, head_of
+from ..estimator.suggestions import suggest
 from .estimate import Estimate, cross_validate
 from .sources import Collection, collect, look_alike
-from .suggestions import suggest
 
 DOUBTFUL = 0.6  # confidence below which a label is called doubtful
 COLUMNS = ("path", "label", "confidence", "runner_up", "none_score", "is_none", "source")  # of the result files
@@ -60,7 +60,7 @@ class Labelling:
         classes: the labels.
         broken: images that cannot be read, with the reason.
         threshold: of ``none_score``.
-        next_to_label: paths of uncertain images that differ from one another, most useful first.
+        next_to_label: paths of images that stand for many uncertain ones, most useful first.
         estimate: of the accuracy, from the given labels alone; None if no class has two.
         expected: the accuracy to expect over all images, "none of these" included, and the ends of its 95 % interval.
         alike: pairs of labels that look like one class written in two ways.
@@ -271,13 +271,21 @@ def _labelling(fitted: Fitted) -> Labelling:
         classes=model.classes_.tolist(),
         broken=images.broken,
         threshold=threshold,
-        next_to_label=suggest(found, unit, threshold, settings.suggestions),
+        next_to_label=_next_to_label(fitted, found, unit, threshold),
         estimate=cross_validate(model, images.vectors, fitted.given, fitted.none),
         about=_about(fitted, threshold),
         expected=(model.expected_accuracy_, *model.expected_accuracy_interval_),
         alike=look_alike(model.classes_.tolist()),
         fitted=fitted,
     )
+
+
+def _next_to_label(fitted: Fitted, found: list[Prediction], unit: NDArray[np.float32], threshold: float) -> list[str]:
+    """Paths of the images to label next."""
+    rates = np.array([one.none_score for one in found]) if threshold else None
+    known = np.flatnonzero((fitted.given != "") | fitted.none)
+    soft = np.asarray(fitted.model.label_distributions_)
+    return [found[row].path for row in suggest(unit, soft, rates, known, fitted.settings.suggestions)]
 
 
 def _about(fitted: Fitted, threshold: float) -> dict[str, str]:

@@ -51,7 +51,7 @@ def report_files(found: Labelling, files: Files, command: str, bar: Bar = no_bar
     if found.next_to_label:
         by_path = {one.path: one for one in found.predictions}
         report.section("Label these next")
-        report.paragraph("The least certain images that differ from one another: their labels would help most.")
+        report.paragraph("Each stands for many images of which the labels are uncertain: their labels would help most.")
         _gallery(report, files, [by_path[path] for path in found.next_to_label])
     if found.estimate is not None:
         report.section("How accurate is this?")

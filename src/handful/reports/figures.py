@@ -80,8 +80,30 @@ def accuracy_by_share(rows: Sequence[Row]) -> Figure:
 
 def accuracy_by_labels(rows: Sequence[Row], first: str) -> Figure:
     """Accuracy against labels a class: a row of panels per source, a panel per shape; ``first`` is drawn boldest."""
+    figure, axes = _by_source(rows, first, bars=False)
+    for axis in axes.flat:
+        axis.set_xscale("log")
+        ticks = sorted({row["labels"] for row in rows})
+        axis.set_xticks(ticks, [str(tick) for tick in ticks])
+        axis.minorticks_off()
+    for axis in axes[-1]:
+        axis.set_xlabel("labels a class")
+    return figure
+
+
+def accuracy_by_round(rows: Sequence[Row], first: str) -> Figure:
+    """Accuracy against labels that were added: a row of panels per source, a panel per start; intervals for all."""
+    figure, axes = _by_source(rows, first, bars=True)
+    for axis in axes[-1]:
+        axis.set_xlabel("labels added")
+    return figure
+
+
+def _by_source(rows: Sequence[Row], first: str, bars: bool) -> tuple[Figure, NDArray[Any]]:
+    """Accuracy against ``labels``, a line per method; the interval of ``first``, or with ``bars`` of all."""
     sources, shapes, methods = ([*dict.fromkeys(row[key] for row in rows)] for key in ("source", "shape", "method"))
-    figure = Figure(figsize=(4.4 * len(shapes) + 2.6, 3.0 * len(sources)), layout="constrained")
+    figure = Figure(figsize=((3.3 if len(shapes) > 2 else 4.4) * len(shapes) + 2.6, 3.0 * len(sources)),
+                    layout="constrained")  # fmt: skip
     axes = figure.subplots(len(sources), len(shapes), squeeze=False, sharex=True, sharey="row")
     drawn: dict[str, Artist] = {}
     for across, source in zip(axes, sources, strict=True):
@@ -91,21 +113,15 @@ def accuracy_by_labels(rows: Sequence[Row], first: str) -> Figure:
                 bold = method == first
                 drawn[method] = axis.errorbar(
                     [row["labels"] for row in line], [row["accuracy"] for row in line],
-                    [row["interval"] if bold else 0.0 for row in line], color=COLOURS[index % len(COLOURS)],
+                    [row["interval"] if bold or bars else 0.0 for row in line], color=COLOURS[index % len(COLOURS)],
                     marker=MARKERS[index // len(COLOURS) % len(MARKERS)], markersize=4 if bold else 3,
-                    linewidth=2.4 if bold else 0.9, capsize=2 if bold else 0, zorder=3 if bold else 2,
+                    linewidth=2.4 if bold else 0.9, capsize=2 if bold or bars else 0, zorder=3 if bold else 2,
                 )  # fmt: skip
-            axis.set_xscale("log")
-            ticks = sorted({row["labels"] for row in rows})
-            axis.set_xticks(ticks, [str(tick) for tick in ticks])
-            axis.minorticks_off()
             axis.set_title(f"{shortened(source)}, {shape}", fontsize=10)
             axis.grid(alpha=0.25)
         across[0].set_ylabel("accuracy (%)")
-    for axis in axes[-1]:
-        axis.set_xlabel("labels a class")
     add_legend(figure, [(drawn[method], method) for method in methods], loc="outside right upper", fontsize=8)
-    return figure
+    return figure, axes
 
 
 def learning_curves(rows: Sequence[Row]) -> Figure:
