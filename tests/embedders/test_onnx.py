@@ -7,6 +7,7 @@ import pytest
 
 from handful import HandfulError
 from handful.embedders import load_embedder
+from handful.embedders.external import _providers
 
 onnx = pytest.importorskip("onnx", reason="needs onnx, which is among the dev requirements")
 pytest.importorskip("onnxruntime", reason="needs onnxruntime, which is among the dev requirements")
@@ -37,7 +38,7 @@ def images(count, size=24):
     return np.random.default_rng(0).integers(0, 256, (count, size, size, 3), dtype=np.uint8)
 
 
-def expected(pixels):
+def expected_vectors(pixels):
     return ((pixels / 255 - MEAN) / STD).mean((1, 2))
 
 
@@ -46,13 +47,13 @@ def test_a_feature_map_is_averaged_over_space(tmp_path):
     assert (embedder.dim, embedder.image_size) == (3, 24)
     white = embedder.embed(np.full((1, 24, 24, 3), 255, dtype=np.uint8))
     np.testing.assert_allclose(white[0], [(1 - 0.485) / 0.229, (1 - 0.456) / 0.224, (1 - 0.406) / 0.225], rtol=1e-5)
-    np.testing.assert_allclose(embedder.embed(images(5)), expected(images(5)), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(embedder.embed(images(5)), expected_vectors(images(5)), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("batch", [1, 2, 4])
 def test_a_fixed_batch(tmp_path, batch):
     embedder = load_embedder(save(tmp_path / "model.onnx", [batch, 3, 24, 24], ECHO))
-    np.testing.assert_allclose(embedder.embed(images(5)), expected(images(5)), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(embedder.embed(images(5)), expected_vectors(images(5)), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("shape", [["n", 3, "height", "width"], [None, 3, None, None], ["n", "c", "h", "w"]])
@@ -75,7 +76,7 @@ def test_pixels_as_they_are(tmp_path):
 
 def test_the_features_last(tmp_path):
     embedder = load_embedder(save(tmp_path / "model.onnx", ["n", 24, 24, 3], ECHO))
-    np.testing.assert_allclose(embedder.embed(images(5)), expected(images(5)), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(embedder.embed(images(5)), expected_vectors(images(5)), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(("kind", "exact"), [(T.FLOAT16, 1e-2), (T.DOUBLE, 1e-5)])
@@ -83,7 +84,7 @@ def test_other_floats(tmp_path, kind, exact):
     embedder = load_embedder(save(tmp_path / "model.onnx", ["n", 3, 24, 24], ECHO, kind=kind, out=kind))
     vectors = embedder.embed(images(5))
     assert vectors.dtype == np.float32
-    np.testing.assert_allclose(vectors, expected(images(5)), atol=exact)
+    np.testing.assert_allclose(vectors, expected_vectors(images(5)), atol=exact)
 
 
 def test_tokens_are_averaged_and_not_features(tmp_path):
@@ -95,13 +96,13 @@ def test_tokens_are_averaged_and_not_features(tmp_path):
     shape = ("shape", np.array([-1, 24 * 24, 3], dtype=np.int64))
     embedder = load_embedder(save(tmp_path / "model.onnx", ["n", 3, 24, 24], nodes, constants=[shape]))
     assert embedder.dim == 3
-    np.testing.assert_allclose(embedder.embed(images(5)), expected(images(5)), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(embedder.embed(images(5)), expected_vectors(images(5)), rtol=1e-4, atol=1e-5)
 
 
 def test_vectors_are_taken_as_they_are(tmp_path):
     nodes = [("ReduceMean", ["pixels"], ["vectors"], {"axes": [2, 3], "keepdims": 0})]
     embedder = load_embedder(save(tmp_path / "model.onnx", ["n", 3, 24, 24], nodes))
-    np.testing.assert_allclose(embedder.embed(images(5)), expected(images(5)), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(embedder.embed(images(5)), expected_vectors(images(5)), rtol=1e-4, atol=1e-5)
 
 
 def test_weights_in_another_file_are_part_of_the_key(tmp_path):
@@ -114,10 +115,49 @@ def test_weights_in_another_file_are_part_of_the_key(tmp_path):
         onnx.save(model, tmp_path / "model.onnx", save_as_external_data=True, location="weights.bin", size_threshold=0)
         assert (tmp_path / "weights.bin").is_file()
         embedder = load_embedder(f"onnx:{tmp_path / 'model.onnx'}")
-        np.testing.assert_allclose(embedder.embed(images(2)), scale * expected(images(2)), rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(embedder.embed(images(2)), scale * expected_vectors(images(2)), rtol=1e-3, atol=1e-4)
         keys.add(embedder.key)
         (tmp_path / "weights.bin").unlink()
     assert len(keys) == 2
+
+
+@pytest.mark.parametrize(
+    ("device", "available", "expected"),
+    [
+        ("cpu", ["CUDA", "CPU"], ["CPU"]),
+        ("cuda", ["TensorRT", "CUDA", "CPU"], ["CUDA", "CPU"]),
+        ("cuda", ["ROCM", "CPU"], ["ROCM", "CPU"]),
+        ("mps", ["CoreML", "CPU"], ["CoreML", "CPU"]),
+        ("auto", ["CUDA", "CPU"], ["CUDA", "CPU"]),
+    ],
+)
+def test_the_device_that_was_asked_for(tmp_path, monkeypatch, device, available, expected):
+    runtime, asked = pytest.importorskip("onnxruntime"), []
+    session = runtime.InferenceSession
+
+    def recorded(file, providers):
+        asked.extend(providers)
+        return session(file, providers=["CPUExecutionProvider"])
+
+    monkeypatch.setattr(runtime, "get_available_providers", lambda: [f"{one}ExecutionProvider" for one in available])
+    monkeypatch.setattr(runtime, "InferenceSession", recorded)
+    embedder = load_embedder(save(tmp_path / "model.onnx", ["n", 3, 24, 24], ECHO), device)
+    assert asked == [f"{one}ExecutionProvider" for one in expected]
+    np.testing.assert_allclose(embedder.embed(images(2)), expected_vectors(images(2)), rtol=1e-4, atol=1e-5)
+
+
+def test_a_graphics_card_by_its_number():
+    assert _providers(["CUDAExecutionProvider", "CPUExecutionProvider"], "cuda:1") == [
+        ("CUDAExecutionProvider", {"device_id": "1"}),
+        "CPUExecutionProvider",
+    ]
+
+
+@pytest.mark.parametrize("device", ["cuda", "mps", "magic", "cu\0da"])
+def test_a_device_that_onnxruntime_has_not(tmp_path, monkeypatch, device):
+    monkeypatch.setattr("onnxruntime.get_available_providers", lambda: ["CPUExecutionProvider"])
+    with pytest.raises(HandfulError, match=r"onnxruntime cannot compute on '.*', only on CPU: leave out --device"):
+        load_embedder(save(tmp_path / "model.onnx", ["n", 3, 24, 24], ECHO), device)
 
 
 def two_inputs():

@@ -28,7 +28,8 @@ MOST_BROKEN = 10  # images that could not be read that are named on the screen
 EmbedderName = Annotated[
     str,
     typer.Option(
-        help="efficientnet-lite0 (photographs) or -lite2, run:MODEL, npy:FILE, timm:NAME, onnx:FILE or module:callable."
+        help="efficientnet-lite0 (photographs) or -lite2, run:MODEL, npy:FILE, timm:NAME, onnx:FILE, "
+        "transformers:FOLDER or module:callable."
     ),
 ]
 

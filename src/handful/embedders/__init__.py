@@ -8,6 +8,7 @@
 ``npy:FILE``           vectors that were computed elsewhere: see :class:`.precomputed.Precomputed`
 ``timm:NAME``          a pretrained model of timm, where it is installed
 ``onnx:FILE``          an ONNX file, where onnxruntime is installed
+``transformers:DIR``   a folder of a vision model of Hugging Face's, where transformers is installed
 ``module:callable``    a function of your own: see :mod:`.own`
 =====================  =================================================================================================
 
@@ -26,6 +27,7 @@ from ..plugins import Registry
 from .base import Embedder
 from .efficientnet_lite import VARIANTS
 from .external import from_onnx, from_timm
+from .huggingface import from_transformers
 from .networks import RUN_KINDS, efficientnet_lite, trained_backbone
 from .own import own
 from .precomputed import Precomputed
@@ -40,6 +42,7 @@ _OWN: dict[str, Loader] = {
     "npy": lambda file, device: Precomputed(file),
     "timm": from_timm,
     "onnx": from_onnx,
+    "transformers": from_transformers,
 }
 EMBEDDERS: Registry[Loader] = Registry(
     "embedder", _OWN, lambda name, loaded: None if callable(loaded) else f"it is {loaded!r:.60}, not a function"

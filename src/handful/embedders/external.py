@@ -20,6 +20,7 @@ from .networks import Network
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 ONNX_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64,
               "tensor(uint8)": np.uint8}  # fmt: skip
+PROVIDERS = {"cpu": ["CPU"], "cuda": ["CUDA", "ROCM"], "mps": ["CoreML"]}  # of ONNX Runtime, by PyTorch's devices
 
 
 class Function:
@@ -57,7 +58,7 @@ class Function:
 
 def from_timm(model: str, device: str) -> Network:
     """``timm:NAME``: a pretrained model of timm, with the size and normalisation that it was trained with."""
-    timm, name = _imported("timm"), printable(f"timm:{model}")
+    timm, name = imported("timm"), printable(f"timm:{model}")
     try:
         network = timm.create_model(model, pretrained=True, num_classes=0)
         config = timm.data.resolve_model_data_config(network)
@@ -67,7 +68,7 @@ def from_timm(model: str, device: str) -> Network:
     if channels != 3 or height != width:
         raise HandfulError(f"{name} takes images of {height} x {width} x {channels}: only square RGB images will do")
     try:
-        return Network(name, network, width, 3, _normalised(mean, std), device, prepared=f"{mean}-{std}")
+        return Network(name, network, width, 3, normalised(mean, std), device, prepared=f"{mean}-{std}")
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         raise HandfulError(f"the embedder {name} fails: {reason(error)}") from error
 
@@ -79,11 +80,12 @@ def from_onnx(file: str, device: str) -> Function:
     tokens (n, tokens, dim) and feature maps, (n, dim, height, width) or with the features last if those of the input
     are, are averaged.
     """
-    runtime, name = _imported("onnxruntime"), printable(f"onnx:{file}")
+    runtime, name = imported("onnxruntime"), printable(f"onnx:{file}")
     if not _is_file(file):
         raise HandfulError(f"there is no ONNX file at {printable(file)}")
+    providers = _providers(runtime.get_available_providers(), device)
     try:
-        session = runtime.InferenceSession(file, providers=runtime.get_available_providers())
+        session = runtime.InferenceSession(file, providers=providers)
         inputs, output = session.get_inputs(), session.get_outputs()[0].name
     except Exception as error:
         raise HandfulError(f"{name} is not an ONNX model that onnxruntime can read: {reason(error)}") from error
@@ -113,6 +115,22 @@ def from_onnx(file: str, device: str) -> Function:
         return np.concatenate(found)[: len(pixels)]
 
     return Function(name, f"onnx-{_weights(Path(file))}", run, height or width or 224)
+
+
+def _providers(available: list[str], device: str) -> list[Any]:
+    """What ONNX Runtime is to compute on, by PyTorch's name of the device; the processor does what that cannot."""
+    if device == "auto":
+        return available
+    kind, _, number = device.partition(":")
+    wanted = [f"{name}ExecutionProvider" for name in PROVIDERS.get(kind, [])]
+    chosen = next((one for one in wanted if one in available), None)
+    if chosen is None:
+        there = ", ".join(one.removesuffix("ExecutionProvider") for one in available)
+        raise HandfulError(
+            f"onnxruntime cannot compute on '{printable(device)}', only on {there}: leave out --device, or install "
+            "another onnxruntime"
+        )
+    return [(chosen, {"device_id": number}) if number else chosen, *["CPUExecutionProvider"] * (kind != "cpu")]
 
 
 def _pooled(found: Any, count: int, channels_last: bool) -> Vectors:
@@ -159,14 +177,18 @@ def _is_file(file: str) -> bool:
         return False
 
 
-def _normalised(mean: Any, std: Any) -> Callable[[Any], Any]:
+def normalised(mean: Any, std: Any, scale: float = 1 / 255) -> Callable[[Any], Any]:
+    """A function of pixels (n, size, size, 3) uint8 that gives (scale * pixels - mean) / std, (n, 3, size, size)."""
     import torch
 
-    shift, scale = (torch.tensor(values)[:, None, None] for values in (mean, std))
-    return lambda images: (images.permute(0, 3, 1, 2).float() / 255 - shift.to(images.device)) / scale.to(images.device)
+    shift, width = (torch.tensor(values)[:, None, None] for values in (mean, std))
+    return lambda images: (
+        (images.permute(0, 3, 1, 2).float() * scale - shift.to(images.device)) / width.to(images.device)
+    )
 
 
-def _imported(package: str) -> Any:
+def imported(package: str) -> Any:
+    """A package that is no requirement of handful; what to install if it is not there."""
     try:
         return importlib.import_module(package)
     except Exception as error:  # also of a package that is there, and broken
