@@ -16,6 +16,7 @@ EXCEPTIONS = {
     "functional.py tac": "public: its parameters are those of the formula",
     "labelling/__init__.py label_images": "public: its parameters are the options of a command",
     "methods/partial_projection.py partial_tac": "its parameters are those of the formula",
+    "methods/prwn.py __init__": "its parameters are the options of the method",
     "methods/tapnet.py __init__": "its parameters are the options of the method",
     "methods/tpn.py __init__": "its parameters are the options of the method",
     "runs/evaluation.py evaluate_run": "public: its parameters are the options of a command",

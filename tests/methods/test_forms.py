@@ -12,6 +12,7 @@ from episodes import make_episode, method
 
 from handful import HandfulError, build_method
 from handful.methods import METHODS, method_class, method_options
+from handful.methods.tapnet import TapNet
 
 DOCS = Path(__file__).parents[2] / "docs"
 FORMS = [(name, form) for name, cls in METHODS.items() for form in cls.forms]
@@ -63,7 +64,7 @@ def documented() -> dict[tuple[str, str], dict[str, str]]:
                 columns = cells
             elif columns and len(cells) == len(columns) and "`" in cells[0]:
                 row = dict(zip(columns, cells, strict=True))
-                family = [name for name in METHODS if name.startswith("ta")]
+                family = [name for name, cls in METHODS.items() if issubclass(cls, TapNet)]
                 methods = re.findall("`([^`]+)`", row.get("method", "")) or family
                 for name in methods:
                     for option in re.findall("`([^`]+)`", row["option"]):

@@ -15,9 +15,9 @@ from handful import Episode, HandfulError, build_method
 from handful import functional as F
 from handful.methods import METHODS, Method, method_options, used_options
 from handful.methods.base import REFINEMENT
-from handful.methods.tapnet import assign_references
+from handful.methods.tapnet import TapNet, assign_references
 
-PROJECTING = [name for name in METHODS if name.startswith("ta")]
+PROJECTING = [name for name, cls in METHODS.items() if issubclass(cls, TapNet)]
 
 
 def test_names_and_order_are_those_of_the_tables():
@@ -25,7 +25,7 @@ def test_names_and_order_are_those_of_the_tables():
         "pn", "soft-kmeans", "soft-kmeans-cluster", "masked-soft-kmeans",
         "tpn", "relation", "metagan", "imp",
         "tapnet", "tapnet-semi", "tapnet-soft-clustering", "tac", "tacdap",
-        "classifier", "classifier-semi",
+        "classifier", "classifier-semi", "prwn",
     ]  # fmt: skip
     assert [name for name in handful.methods() if name in tables] == tables
 
@@ -231,7 +231,7 @@ def test_more_ways_than_references_is_said_in_a_sentence():
 
 def test_options():
     assert method_options("tac") == {
-        "form": "default", "train_iterations": 1, "iterations": 2, "grad_through_projection": True,
+        "form": "default", "walk": 0.0, "train_iterations": 1, "iterations": 2, "grad_through_projection": True,
         "grad_through_soft_labels": False, "reference_bias": False, "matching": "optimal", "cosine_clustering": False,
         "classify": "references", "learn_scale": False, "partial_projection": 1.0, "scale": 1.0, "cluster_scale": 1.0,
     }  # fmt: skip

@@ -14,6 +14,7 @@ from .classifier import Classifier, ClassifierSemi
 from .imp import InfiniteMixture
 from .metagan import MetaGan
 from .pn import PrototypicalNetwork
+from .prwn import RandomWalks
 from .relation import RelationNetwork
 from .soft_kmeans import MaskedSoftKMeans, SoftKMeans, SoftKMeansCluster
 from .tac import Tac, TacDap
@@ -38,6 +39,7 @@ _OWN: dict[str, type[Method]] = {
     "tacdap": TacDap,
     "classifier": Classifier,
     "classifier-semi": ClassifierSemi,
+    "prwn": RandomWalks,
 }
 
 

@@ -11,8 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .. import functional as F
+from .._linalg import project
 from ..episode import Episode
 from ..errors import HandfulError
+from .pn import mean_logits
+from .prwn import check_share, walk_loss
 from .tapnet import TapNet
 
 
@@ -20,14 +24,44 @@ class Tac(TapNet):
     """TapNet whose class means, and so whose M, are refined by clustering the unlabelled points in M itself.
 
     One refinement in training, more in evaluation: stronger adaptation helps at test time and hurts in training.
+
+    Args:
+        walk: weight in the loss of a random walk over the unlabelled points, as PRWN's (:func:`.prwn.walk_loss`), from
+            the class means of the support and in their space M; 0 for none. PRWN's is 0.5.
     """
 
     title = "TAC"
     summary = "Task-Adaptive Clustering: clusters the unlabelled images in M, rebuilds M, repeats"
     iterative = True
 
-    def __init__(self, dim: int, ways: int, *, train_iterations: int = 1, iterations: int = 2, **options: Any) -> None:
+    def __init__(
+        self, dim: int, ways: int, *, walk: float = 0.0, train_iterations: int = 1, iterations: int = 2, **options: Any
+    ) -> None:
         super().__init__(dim, ways, train_iterations=train_iterations, iterations=iterations, **options)
+        check_share("walk", walk)
+        self.walk = walk
+
+    @property
+    def trains_on_unlabelled(self) -> bool:
+        return self.walk > 0 or super().trains_on_unlabelled
+
+    def loss(self, episode: Episode, turn: str = "learner") -> Tensor:
+        classes = super().loss(episode, turn)
+        if not self.walk or episode.unlabelled.shape[-2] == 0:
+            return classes
+        means = episode.centroids
+        with torch.set_grad_enabled(torch.is_grad_enabled() and self.grad_through_projection):
+            basis = F.null_basis(F.error_vectors(means, self.class_references(means)))
+        points, means = (
+            vectors - self.partial_projection * (vectors - project(vectors, basis))
+            for vectors in (episode.unlabelled, means)
+        )
+        if self.cosine_clustering:
+            to_means = mean_logits(points, means, cosine=True)
+        else:
+            to_means = -F.projected_sqdist(points, means, basis=None)
+        between = mean_logits(points, points, cosine=self.cosine_clustering)
+        return classes + self.walk * walk_loss(self.soft_scale * to_means, self.soft_scale * between)
 
 
 class TacDap(Tac):
