@@ -18,6 +18,7 @@ from .prwn import RandomWalks
 from .relation import RelationNetwork
 from .soft_kmeans import MaskedSoftKMeans, SoftKMeans, SoftKMeansCluster
 from .tac import Tac, TacDap
+from .tac_free import TacFree
 from .tapnet import TapNet, TapNetSemi, TapNetSoftClustering
 from .tpn import LabelPropagation
 
@@ -40,6 +41,7 @@ _OWN: dict[str, type[Method]] = {
     "classifier": Classifier,
     "classifier-semi": ClassifierSemi,
     "prwn": RandomWalks,
+    "tac-free": TacFree,
 }
 
 

@@ -1,0 +1,135 @@
+"""Task-adaptive clustering without references: the space comes from the soft labels (`TACClassifier`'s, in episodes).
+
+X (n, D) holds the labelled and unlabelled points, as unit vectors, around their mean, P (n, N) their labels, one-hot
+or soft. With C = diag of the column sums of P, the class means are the rows of C^-1 P^T X, and the covariance within
+the classes is
+
+    S = X^T A X / n,        A = I - P C^-1 P^T.
+
+S is shrunk to V = (1 - s) S + s v I, with v its mean eigenvalue (there are at most n that are not 0), and the space is
+that in which V is the identity. V is D x D and never formed: with G = X X^T, B = (1 - s) / n A and l = s v,
+
+    V^-1 X^T = X^T (l I + B G)^-1,        z . V^-1 z = (z . z - (X z) . B (l I + G B)^-1 (X z)) / l,
+
+so an n x n system gives all inner products with class means, which are combinations of the rows of X.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .._linalg import unit
+from ..episode import Episode
+from ..errors import HandfulError
+from .base import Method
+from .pn import mean_logits
+
+
+class Points(NamedTuple):
+    """Inner products of points z (..., P, D) with the rows of X and with themselves: (..., P, n), (..., P)."""
+
+    products: Tensor
+    squares: Tensor
+
+
+class TacFree(Method):
+    """Cosines with the class means in a space that is whitened by the covariance within the softly labelled classes.
+
+    Without unlabelled points, logits are the cosines with the class means. The first soft labels are cosines around the
+    mean of all points, in the space of the vectors. Each refinement takes the class means of all points by their
+    labels, as Soft k-Means does, and rebuilds the space, in which cosines are around the mean of the class means.
+
+    Args:
+        scale: multiplies the cosines.
+        shrinkage: s, how far the covariance within the classes is drawn towards a multiple of the identity; at 1 the
+            space is that of the vectors.
+        learn_scale: whether the scale is learned; it starts at ``scale``.
+        grad_through_soft_labels: whether the soft labels are differentiated through.
+    """
+
+    title = "TAC, reference-free"
+    summary = "soft k-means by cosines in a space that is rebuilt from the soft labels; no references"
+
+    def __init__(
+        self,
+        dim: int,
+        ways: int,
+        *,
+        scale: float = 10.0,
+        shrinkage: float = 0.7,
+        iterations: int = 2,
+        learn_scale: bool = False,
+        grad_through_soft_labels: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(dim, ways, scale=scale, iterations=iterations, **options)
+        if not 0 < shrinkage <= 1:
+            raise HandfulError(f"shrinkage must be a number above 0 and at most 1, got {shrinkage}")
+        self.shrinkage, self.grad_through_soft_labels = shrinkage, grad_through_soft_labels
+        if learn_scale:
+            self.learn_scale()
+
+    def trajectory(self, episode: Episode, iterations: int) -> Tensor:
+        support, unlabelled, query = (unit(part) for part in (episode.support, episode.unlabelled, episode.query))
+        means = support.mean(-2)
+        plain = mean_logits(query, means, cosine=True)
+        if iterations == 0 or unlabelled.shape[-2] == 0:
+            return self.scale * plain.expand(iterations + 1, *plain.shape)
+        x = torch.cat([support.flatten(-3, -2), unlabelled], dim=-2)
+        middle = x.mean(-2, keepdim=True)
+        x = x - middle
+        gram = x @ x.mT  # (..., n, n)
+        known = Points(gram, gram.diagonal(dim1=-2, dim2=-1))
+        asked = Points((query - middle) @ x.mT, (query - middle).square().sum(-1))
+        labels = torch.eye(episode.ways, dtype=x.dtype, device=x.device).repeat_interleave(episode.shots, dim=0)
+        labels = labels.expand(*x.shape[:-2], *labels.shape)
+        cosines, steps = mean_logits(unlabelled - middle, means - middle, cosine=True), [plain]
+        for _ in range(iterations):
+            soft = torch.softmax(self.soft_scale * cosines, dim=-1)
+            soft = soft if self.grad_through_soft_labels else soft.detach()
+            space = Space(gram, torch.cat([labels, soft], dim=-2), self.shrinkage)
+            cosines = space.cosines(known)[..., labels.shape[-2] :, :]
+            steps.append(space.cosines(asked))
+        return self.scale * torch.stack(steps)
+
+
+class Space:
+    """The space in which the shrunk covariance V within the classes is the identity, up to a factor.
+
+    Args:
+        gram: (..., n, n) G = X X^T.
+        labels: (..., n, N) P, rows that sum to 1.
+        shrinkage: s.
+    """
+
+    def __init__(self, gram: Tensor, labels: Tensor, shrinkage: float) -> None:
+        count = gram.shape[-1]
+        mass = labels.sum(-2, keepdim=True)  # (..., 1, N)
+        means = labels / torch.where(mass > 0, mass, torch.ones_like(mass))  # class means are means^T X
+        eye = torch.eye(count, dtype=gram.dtype, device=gram.device)
+        within = (eye - means @ labels.mT) * ((1 - shrinkage) / count)  # B
+        self.ridge = torch.ones_like(gram[..., :1, :1])
+        if shrinkage < 1:
+            level = (within * gram).sum((-2, -1)) / ((1 - shrinkage) * count)  # B and G are symmetric
+            # Not below the rounding of unit vectors: points that are all alike have no covariance.
+            self.ridge = (shrinkage * level.clamp_min(torch.finfo(gram.dtype).eps))[..., None, None]
+        centre = means.mean(-1, keepdim=True)  # (..., n, 1): that of the class means, m
+        system = self.ridge * eye + within @ gram
+        solved = torch.linalg.solve(system, torch.cat([within, means, centre], dim=-1))
+        self.inner, solved = solved[..., :count], solved[..., count:]  # B (l I + G B)^-1, which is (l I + B G)^-1 B
+        self.targets, self.centre = solved[..., :-1] - solved[..., -1:], solved[..., -1:]  # V^-1 of (m_k - m), and of m
+        self.about = centre.mT @ gram  # (..., 1, n): products of m with the rows of X
+        lengths = ((means - centre) * (gram @ self.targets)).sum(-2, keepdim=True)  # (..., 1, N)
+        self.lengths = lengths.clamp_min(torch.finfo(gram.dtype).tiny).sqrt()
+
+    def cosines(self, points: Points) -> Tensor:
+        """Cosines of points with the class means, around the mean of these: (..., P, n), (..., P) -> (..., P, N)."""
+        around = points.products - self.about
+        dots = around @ self.targets  # (..., P, N)
+        plain = points.squares.unsqueeze(-1) - (points.products @ self.inner * points.products).sum(-1, keepdim=True)
+        size = plain / self.ridge - ((points.products + around) @ self.centre)
+        found: Tensor = dots / size.clamp_min(torch.finfo(dots.dtype).tiny).sqrt() / self.lengths
+        return found
