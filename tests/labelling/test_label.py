@@ -289,8 +289,18 @@ def test_the_command(photos, labels, embedder, tmp_path, capsys):
 )
 def test_the_head_of_a_model_is_found_however_the_model_is_named(photos, labels, tmp_path, capsys, model):
     words = ["label", str(photos), "--labels", str(labels), "--out", str(tmp_path / "out"), "--no-report", "--json"]
-    app([*words, *model], standalone_mode=False)
+    app([*words, *model, "--head", "auto"], standalone_mode=False)
     assert json.loads(capsys.readouterr().out)["about"]["head"] == "conv4:tiny-imagenet"
+
+
+def test_no_head_is_used_unless_it_is_asked_for(photos, labels, tmp_path, capsys):
+    """Those that come with handful gain nothing on photographs of other domains."""
+    words = ["label", str(photos), "--labels", str(labels), "--out", str(tmp_path / "out"), "--no-report", "--json"]
+    app([*words, "--model", "tiny-imagenet"], standalone_mode=False)
+    assert json.loads(capsys.readouterr().out)["about"]["head"].startswith("none:")
+    found = find_labels(photos, labels, embedder="run:tiny-imagenet")
+    assert found.fitted.images.head is None
+    assert find_labels(photos, labels, embedder="run:tiny-imagenet", head="auto").fitted.images.head is not None
 
 
 def test_a_folder_with_the_name_of_a_model_does_not_get_its_head(tmp_path, monkeypatch):

@@ -51,9 +51,10 @@ def label(
     head: Annotated[
         str,
         typer.Option(
-            help="Map of the vectors learned on other classes: auto, none, a name, or a file of 'handful head train'."
+            help="Map of the vectors learned on other classes: none, auto (the one that comes with handful for the "
+            "embedder), a name, or a file of 'handful head train'."
         ),
-    ] = "auto",
+    ] = "none",
     distractors: Annotated[
         bool, typer.Option(help="Whether images may belong to none of the classes. If not, every image gets a class.")
     ] = True,

@@ -205,7 +205,7 @@ def find_labels(
     labels: str | Path | None = None,
     *,
     embedder: str = DEFAULT,
-    head: str | None = "auto",
+    head: str | None = None,
     none_label: str = "none-of-these",
     device: str = "auto",
     bar: Bar = no_bar,
@@ -216,7 +216,7 @@ def find_labels(
     Args:
         images, labels, none_label: see :func:`collect`.
         embedder: a name of :mod:`handful.embedders`.
-        head: ``"auto"`` takes the one that comes with handful for the embedder, if there is one; None takes none.
+        head: None for none; ``"auto"`` takes the one that comes with handful for the embedder, if there is one.
         device: for the embedder.
         bar: a progress bar.
         settings: of :class:`Settings`: ``distractors``, ``none_threshold``, ``iterations``, ``suggestions``.
