@@ -43,6 +43,17 @@ def compute_device(name: str = "auto") -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu")
 
 
+def may_have_graphics() -> bool:
+    """Whether a graphics card may be there that PyTorch can use; False only if there is none, without asking PyTorch.
+
+    Its driver leaves traces, and Apple's own processors have one built in.
+    """
+    if platform.system() == "Darwin":
+        return platform.machine() == "arm64"
+    traces = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg", os.path.expandvars(r"%SystemRoot%\System32\nvcuda.dll"))
+    return any(map(os.path.exists, traces))
+
+
 def several_processes() -> bool:
     """Whether this process is one of several that train one model."""
     return os.environ.get("WORLD_SIZE", "1") != "1"

