@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from .episode import Episode
     from .errors import HandfulError
     from .estimator.classifier import TACClassifier
+    from .estimator.folds import LabelledKFold
     from .estimator.head import Head
     from .estimator.head_training import train_head
     from .labelling import label_images
@@ -21,6 +22,7 @@ _PUBLIC = {
     "Episode": "episode",
     "HandfulError": "errors",
     "Head": "estimator.head",
+    "LabelledKFold": "estimator.folds",
     "TACClassifier": "estimator.classifier",
     "build_method": "methods",
     "embed": "embedders.embedding",
@@ -32,6 +34,7 @@ __all__ = [
     "Episode",
     "HandfulError",
     "Head",
+    "LabelledKFold",
     "TACClassifier",
     "__version__",
     "build_method",
