@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import get_args, get_type_hints
 
@@ -17,7 +17,7 @@ from sklearn.exceptions import NotFittedError
 
 from handful import HandfulError, Head, TACClassifier
 from handful.embedders.origin import Origin
-from handful.estimator.saved import NUMBERS, Fitted, checksum, flattened
+from handful.estimator.saved import NUMBERS, UNIT, Fitted, built, checksum, flattened
 
 KEY = "handful-classifier"
 DAMAGED = "is a damaged model|or a damaged one"
@@ -107,6 +107,40 @@ def leaves(kind: type, prefix: str = "", seen: tuple[type, ...] = ()) -> set[str
             seen = (*seen, options[0])
             found |= leaves(options[0], f"{prefix}{field.name}.", seen)
     return found
+
+
+@dataclass(frozen=True)
+class Inner:
+    count: int
+    sure: bool
+    share: float
+    row: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Outer:
+    inner: Inner
+    same: Inner
+    missing: Inner2 | None
+    limit: int | None = None
+
+
+@dataclass(frozen=True)
+class Inner2:
+    share: float
+
+
+def test_fields_of_every_kind_come_back_as_they_were():
+    inner = Inner(3, True, 0.25)
+    whole = Outer(inner, inner, None, 7)
+    flat = dict(flattened(whole))
+    assert flat == {"inner.count": 3, "inner.sure": 1, "inner.share": 0.25, "limit": 7}
+    again = built(Outer, flat, "", {})
+    assert again == whole and type(again.inner.count) is int and again.inner.sure is True and again.same is again.inner
+    with pytest.raises(TypeError, match="same is a second Inner: only one can be saved"):
+        dict(flattened(Outer(inner, Inner(4, True, 0.25), None)))
+    with pytest.raises(TypeError, match="share is of a kind that is not saved: str"):
+        dict(flattened(Inner2("much")))
 
 
 def test_every_field_is_saved():
@@ -212,6 +246,29 @@ def test_arrays_that_are_no_model_s(name, change, sentence, file, tmp_path):
     with pytest.raises(HandfulError, match=f"is a damaged model: .*{sentence}") as caught:
         TACClassifier.load(path)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("side", ["least", "most"])
+def test_whatever_is_accepted_gives_probabilities(side, file, tmp_path):
+    """A forged file may say anything within the ranges; answers are still finite and from 0 to 1."""
+    arrays, words = content(file)
+    x, _ = rows(seed=5)
+    for name, (shape, least, most) in NUMBERS.items():
+        value = least if side == "least" else most
+        if not shape:
+            write(tmp_path / "model", arrays, {**words, "numbers": {**words["numbers"], name: value}})
+        elif name in arrays:
+            long = np.full_like(arrays[name], value)
+            if least == -UNIT:
+                long /= np.maximum(np.linalg.norm(long, axis=-1, keepdims=True), 1)
+            write(tmp_path / "model", {**arrays, name: long}, words)
+        else:
+            continue
+        with np.errstate(all="ignore"):
+            model = TACClassifier.load(tmp_path / "model")
+            chances, scores = model.predict_proba(x), model.none_score(x)
+        assert np.isfinite(chances).all() and np.isfinite(scores).all(), name
+        assert scores.min() >= 0 and scores.max() <= 1, name
 
 
 def test_arrays_that_are_missing_or_too_many(file, tmp_path):

@@ -197,7 +197,7 @@ def _read(path: Path) -> tuple[Fitted, About]:
     if fault:
         raise HandfulError(f"{path} is a damaged model: {fault}")
     try:
-        return _built(Fitted, flat, "", {}), about
+        return built(Fitted, flat, "", {}), about
     except KeyError as error:
         raise HandfulError(f"{path} is a damaged model: it has no '{error.args[0]}'") from error
 
@@ -227,13 +227,13 @@ def flattened(part: Any, prefix: str = "", seen: dict[type, Any] | None = None) 
                 yield from flattened(value, f"{name}.", seen)
         elif isinstance(value, np.ndarray):
             yield name, value
-        elif isinstance(value, Real) and not isinstance(value, bool):
+        elif isinstance(value, Real | np.bool_):
             yield name, float(value)
         elif value is not None:
             raise TypeError(f"{name} is of a kind that is not saved: {type(value).__name__}")
 
 
-def _built(kind: type, flat: dict[str, Any], prefix: str, built: dict[type, Any]) -> Any:
+def built(kind: type, flat: dict[str, Any], prefix: str, made: dict[type, Any]) -> Any:
     """A dataclass from its flat form; what is missing is None where that may be, and else a KeyError."""
     values, hints = {}, get_type_hints(kind)
     for field in fields(kind):
@@ -241,11 +241,13 @@ def _built(kind: type, flat: dict[str, Any], prefix: str, built: dict[type, Any]
         options = get_args(hint) if type(None) in get_args(hint) else (hint,)
         inner = next((option for option in options if isinstance(option, type) and is_dataclass(option)), None)
         if inner is None:
-            values[field.name] = flat.get(name) if len(options) > 1 else flat[name]
-        elif inner in built:
-            values[field.name] = built[inner]
+            value = flat.get(name) if len(options) > 1 else flat[name]
+            number = next((option for option in options if option in (bool, int)), None)  # stored as floats
+            values[field.name] = value if number is None or value is None else number(value)
+        elif inner in made:
+            values[field.name] = made[inner]
         elif len(options) == 1 or any(key.startswith(f"{name}.") for key in flat):
-            values[field.name] = built[inner] = _built(inner, flat, f"{name}.", built)
+            values[field.name] = made[inner] = built(inner, flat, f"{name}.", made)
         else:
             values[field.name] = None
     return kind(**values)
@@ -325,4 +327,4 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-__all__ = ["NUMBERS", "Fitted", "checksum", "flattened", "load_attributes", "save_attributes"]
+__all__ = ["NUMBERS", "Fitted", "built", "checksum", "flattened", "load_attributes", "save_attributes"]
