@@ -54,7 +54,17 @@ def test_the_estimator_and_the_plain_way_give_the_same_labels():
     y = np.where(np.arange(2000) < fit.WAYS * fit.SHOTS, labels, -1)
     found = TACClassifier(iterations=fit.ITERATIONS).fit(x, y)
     unknown = y < 0
-    assert (found.transduction_ == fit._plain(x, y))[unknown].mean() > 0.995
+    assert (found.transduction_ == fit._plain(None, x, y))[unknown].mean() > 0.995
+
+
+def test_fit_and_refit_are_measured_beside_plain_ways():
+    found = fit.bench_fit(1, points=3000)
+    assert [row["way"] for row in found.rows] == [
+        "fit", "refit unchecked", "refit", "soft k-means", "logistic regression", "LabelSpreading",
+    ]  # fmt: skip
+    assert {(row["rows"], row["features"]) for row in found.rows} == {(3000, fit.DIM)}
+    assert found.rows[0]["times fit"] == 1
+    assert all(row["seconds"] > 0 for row in found.rows)
 
 
 def test_turns_are_taken_and_the_first_does_not_count():

@@ -92,14 +92,16 @@ def in_own_process(task: Callable[..., None], *arguments: Any) -> tuple[float, f
     return seconds, extra
 
 
-def timed_with_memory(run: Callable[[], Any], repeats: int) -> tuple[float, float]:
-    """Median seconds of a call, and the most memory beyond what there is now, in bytes."""
+def timed_with_memory(
+    run: Callable[[], Any], repeats: int, clock: Callable[[], float] = time.perf_counter
+) -> tuple[float, float]:
+    """Median seconds of a call by a clock, and the most memory beyond what there is now, in bytes."""
     forget_peak_memory()
     before, seconds = peak_memory(), []
     for _ in range(repeats):
-        begun = time.perf_counter()
+        begun = clock()
         run()
-        seconds.append(time.perf_counter() - begun)
+        seconds.append(clock() - begun)
     return statistics.median(seconds), float(peak_memory() - before)
 
 

@@ -28,15 +28,18 @@ def bench(
     ] = True,
     points: Annotated[
         int | None,
-        typer.Option(min=1000, help="Unlabelled points of the largest task of 'label' or 'fit', e.g. 1000000."),
+        typer.Option(
+            min=1000, help="Unlabelled points of the largest task of 'label' or 'fit'.  [default: 300000 or 1000000]"
+        ),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Measure speed and memory, compared with straightforward PyTorch loops on the same machine.
 
     eval: test episodes per second, compared with one episode at a time and a full SVD. train: training images per
-    second, compared with an eager loop. project: the null-space projection alone. label and fit: time and memory of one
-    task with very many unlabelled points, by the functions and by the estimator.
+    second, compared with an eager loop. project: the null-space projection alone. label: time and memory of one task
+    with very many unlabelled points. fit: the same for the estimator's fit and refit, in one thread, beside
+    scikit-learn's classifiers; the largest task needs 3 GB of memory.
 
     Example: `handful bench label --points 1000000`
     """
