@@ -9,12 +9,17 @@ from typing import Any
 
 from ..errors import HandfulError
 from ..plugins import Registry
+from .alpha_tim import AlphaTim
 from .base import Method
+from .bd_cspn import PrototypeRectification
 from .classifier import Classifier, ClassifierSemi
 from .imp import InfiniteMixture
+from .laplacian_shot import LaplacianShot
 from .metagan import MetaGan
+from .paddle import PartitionPenalty
 from .pn import PrototypicalNetwork
 from .prwn import RandomWalks
+from .pt_map import PowerTransport
 from .relation import RelationNetwork
 from .soft_kmeans import MaskedSoftKMeans, SoftKMeans, SoftKMeansCluster
 from .tac import Tac, TacDap
@@ -42,6 +47,11 @@ _OWN: dict[str, type[Method]] = {
     "classifier-semi": ClassifierSemi,
     "prwn": RandomWalks,
     "tac-free": TacFree,
+    "bd-cspn": PrototypeRectification,
+    "laplacian-shot": LaplacianShot,
+    "pt-map": PowerTransport,
+    "paddle": PartitionPenalty,
+    "alpha-tim": AlphaTim,
 }
 
 

@@ -38,6 +38,7 @@ class Method(nn.Module):
         in_order: whether a training episode must hold all training classes, each at its own place, as for a classifier.
         reads_maps: whether it reads vectors as feature maps; the backbone's ``feature_shape`` is then its third
             argument.
+        training_free: whether it has nothing to learn, so that it can be used with the vectors of any run.
         turns: the parts of a training step, each with an optimiser of its own; see :meth:`loss`.
         forms: sets of options by name, for the option ``form``; ``published`` is the method as its authors have it.
     """
@@ -48,6 +49,7 @@ class Method(nn.Module):
     unused: ClassVar[tuple[str, ...]] = ()
     in_order: ClassVar[bool] = False
     reads_maps: ClassVar[bool] = False
+    training_free: ClassVar[bool] = False
     turns: ClassVar[tuple[str, ...]] = ("learner",)
     forms: ClassVar[Forms] = {}
 

@@ -52,6 +52,7 @@ class TacFree(Method):
 
     title = "TAC, reference-free"
     summary = "soft k-means by cosines in a space that is rebuilt from the soft labels; no references"
+    training_free = True
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ from ..datasets.base import Bar, no_bar
 from ..embedders.backbones import feature_shape
 from ..errors import HandfulError
 from ..io import read_object
-from ..methods import build_method, method_options
+from ..methods import build_method, method_class, method_options
 from .config import RunConfig, read_config
 from .learner import Learner, build_learner, load_model
 
@@ -27,7 +27,7 @@ def load_run(folder: Path, method: str | None = None) -> tuple[RunConfig, Learne
     """The settings, the best model so far, and the state of its checkpoint.
 
     ``method`` evaluates the run's weights as another method that learns the same things, as ``tapnet-semi`` does with
-    those of ``tapnet``.
+    those of ``tapnet``; or its backbone alone with a method that has nothing to learn, in its default form.
     """
     config = read_config(folder)
     if not (folder / "checkpoint" / "best.json").exists():
@@ -39,11 +39,15 @@ def load_run(folder: Path, method: str | None = None) -> tuple[RunConfig, Learne
     check_state(state, folder)
     learner = build_learner(config)
     if method is not None and method != config.method:
-        shared = {name: value for name, value in config.options.items() if name in method_options(method)}
+        free = method_class(method).training_free
+        # Options of the run's own method would be those of other formulas.
+        shared = {} if free else {k: v for k, v in config.options.items() if k in method_options(method)}
         shape = feature_shape(learner.backbone)
         other = build_method(method, learner.method.dim, config.train.ways, feature_shape=shape, **shared)
         ours, theirs = ({k: v.shape for k, v in m.state_dict().items()} for m in (learner.method, other))
-        if ours != theirs:
+        if free:
+            tensors = {name: value for name, value in tensors.items() if not name.startswith("model.method.")}
+        elif ours != theirs:
             raise HandfulError(
                 f"{folder} was trained as '{config.method}', which does not learn what '{method}' needs: "
                 f"train a run with --method {method}"

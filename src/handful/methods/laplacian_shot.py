@@ -1,0 +1,71 @@
+"""LaplacianShot (Ziko, Dolz, Granger and Ben Ayed, ICML 2020): the nearest class mean, with neighbours that agree."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import functional as F
+from ..errors import HandfulError
+from .adapting import AdaptingMethod, Task, check_at_least, nearest
+from .bd_cspn import MOST, SCALE, rectified, shifted
+
+
+class LaplacianShot(AdaptingMethod):
+    """Every point of the set weighs its distances to the class means against the soft labels of its nearest points.
+
+    With d_in the squared distance of point i and class mean n, the soft labels y_i = softmax over n of
+    (-scale d_in / 2 + weight * sum over the neighbours j of y_jn) are computed again and again from those before;
+    labelled points keep their labels. Logits of a query are that sum, with its neighbours among labelled points and
+    set; transductive, the queries are points of the set.
+
+    Args:
+        weight: of the neighbours.
+        neighbours: of each point, by distance, without itself.
+        steps: how often the soft labels are computed.
+        rectify: take the class means of BD-CSPN, as published; else those of the labelled points.
+    """
+
+    title = "LaplacianShot"
+    summary = "nearest class mean, smoothed over a graph of nearest neighbours"
+
+    def __init__(
+        self,
+        dim: int,
+        ways: int,
+        *,
+        scale: float = 10.0,
+        weight: float = 0.7,
+        neighbours: int = 3,
+        steps: int = 20,
+        rectify: bool = True,
+        **options: Any,
+    ) -> None:
+        super().__init__(dim, ways, scale=scale, **options)
+        check_at_least(1, neighbours=neighbours, steps=steps)
+        if not weight >= 0:
+            raise HandfulError(f"weight must be a number from 0 up, got {weight}")
+        self.weight, self.neighbours, self.steps, self.rectify = weight, neighbours, steps, rectify
+
+    def classify(self, task: Task) -> Tensor:
+        means = rectified(shifted(task), SCALE, MOST) if self.rectify else task.support.mean(-2)
+        alone = 0.5 * F.projected_logits(task.query, means, None)
+        if task.others.shape[-2] == 0:
+            return self.scale * alone
+        points, given = task.points, task.labels
+        gram = points @ points.mT
+        graph = nearest(gram, self.neighbours, itself=True)  # (..., n, n)
+        unary = self.soft_scale * 0.5 * F.projected_logits(points, means, None)
+        given = given.expand(*points.shape[:-2], *given.shape)
+        soft = torch.softmax(unary, dim=-1)
+        for _ in range(self.steps):
+            soft = torch.cat([given, soft[..., given.shape[-2] :, :]], dim=-2)
+            agreement = self.weight * graph @ soft
+            soft = torch.softmax(unary + agreement, dim=-1)
+        if self.transductive:
+            last = -task.query.shape[-2]
+            return self.scale * alone + agreement[..., last:, :]
+        known = torch.cat([given, soft[..., given.shape[-2] :, :]], dim=-2)
+        return self.scale * alone + self.weight * nearest(task.query @ points.mT, self.neighbours) @ known
