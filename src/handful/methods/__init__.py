@@ -13,6 +13,8 @@ from .alpha_tim import AlphaTim
 from .base import Method
 from .bd_cspn import PrototypeRectification
 from .classifier import Classifier, ClassifierSemi
+from .epnet import EmbeddingPropagation
+from .ilpc import LabelCleaning
 from .imp import InfiniteMixture
 from .laplacian_shot import LaplacianShot
 from .metagan import MetaGan
@@ -52,6 +54,8 @@ _OWN: dict[str, type[Method]] = {
     "pt-map": PowerTransport,
     "paddle": PartitionPenalty,
     "alpha-tim": AlphaTim,
+    "epnet": EmbeddingPropagation,
+    "ilpc": LabelCleaning,
 }
 
 

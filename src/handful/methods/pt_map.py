@@ -98,7 +98,7 @@ def power_transform(vectors: Tensor, power: float) -> Tensor:
     return vectors * size ** (power - 1)
 
 
-def transport(logits: Tensor, shares: Tensor | None = None, rounds: int = 20) -> Tensor:
+def transport(logits: Tensor, shares: Tensor | None = None, weights: Tensor | None = None, rounds: int = 20) -> Tensor:
     """Factors of the transport of points to classes: log v (..., N), so that softmax(logits + log v) has these shares.
 
     A round is one of Sinkhorn's, which is safe but slow where most points are certain of their class, and a step of
@@ -107,6 +107,7 @@ def transport(logits: Tensor, shares: Tensor | None = None, rounds: int = 20) ->
     Args:
         logits: (..., S, N).
         shares: (..., N) or (N,), the wanted mean over the points, which sums to 1; None for even ones.
+        weights: (..., S) of the points in that mean; None for even ones.
         rounds: at most; fewer if the shares are right.
 
     Example:
@@ -117,20 +118,22 @@ def transport(logits: Tensor, shares: Tensor | None = None, rounds: int = 20) ->
     ways, tiny = logits.shape[-1], torch.finfo(logits.dtype).tiny
     wanted = torch.full_like(logits[..., 0, :], 1 / ways) if shares is None else shares.expand_as(logits[..., 0, :])
     factors = torch.zeros_like(wanted)
+    weights = torch.ones_like(logits[..., 0]) if weights is None else weights
+    part = (weights / weights.sum(-1, keepdim=True).clamp_min(tiny)).unsqueeze(-1)  # (..., S, 1)
 
     def shares_of(factors: Tensor) -> tuple[Tensor, Tensor]:
         soft = torch.softmax(logits + factors.unsqueeze(-2), dim=-1)
-        return soft, soft.mean(-2)
+        return soft, (part * soft).sum(-2)
 
     for _ in range(rounds):
         _, found = shares_of(factors)
         factors = factors + (wanted / found.clamp_min(tiny)).log()
         soft, found = shares_of(factors)
         missing = wanted - found
-        if missing.abs().max() <= 4 * torch.finfo(logits.dtype).eps:
+        if missing.abs().max() <= 32 * torch.finfo(logits.dtype).eps:
             break
         # All factors may grow alike: the 1 in every entry takes that direction out of the system.
-        system = torch.diag_embed(found + tiny) - soft.mT @ soft / soft.shape[-2] + 1
+        system = torch.diag_embed(found + tiny) - (part * soft).mT @ soft + 1
         step = torch.linalg.solve_ex(system, missing.unsqueeze(-1))[0].squeeze(-1).nan_to_num().clamp(-LEAP, LEAP)
         better = (wanted - shares_of(factors + step)[1]).abs().sum(-1) < missing.abs().sum(-1)
         factors = torch.where(better.unsqueeze(-1), factors + step, factors)
