@@ -17,12 +17,14 @@ from .epnet import EmbeddingPropagation
 from .ilpc import LabelCleaning
 from .imp import InfiniteMixture
 from .laplacian_shot import LaplacianShot
+from .matching import MatchingNetwork
 from .metagan import MetaGan
 from .paddle import PartitionPenalty
 from .pn import PrototypicalNetwork
 from .prwn import RandomWalks
 from .pt_map import PowerTransport
 from .relation import RelationNetwork
+from .siamese import SiameseNetwork
 from .soft_kmeans import MaskedSoftKMeans, SoftKMeans, SoftKMeansCluster
 from .tac import Tac, TacDap
 from .tac_free import TacFree
@@ -56,6 +58,8 @@ _OWN: dict[str, type[Method]] = {
     "alpha-tim": AlphaTim,
     "epnet": EmbeddingPropagation,
     "ilpc": LabelCleaning,
+    "matching": MatchingNetwork,
+    "siamese": SiameseNetwork,
 }
 
 
