@@ -17,6 +17,7 @@ from .epnet import EmbeddingPropagation
 from .ilpc import LabelCleaning
 from .imp import InfiniteMixture
 from .laplacian_shot import LaplacianShot
+from .lst import SelfTraining
 from .matching import MatchingNetwork
 from .metagan import MetaGan
 from .paddle import PartitionPenalty
@@ -60,6 +61,7 @@ _OWN: dict[str, type[Method]] = {
     "ilpc": LabelCleaning,
     "matching": MatchingNetwork,
     "siamese": SiameseNetwork,
+    "lst": SelfTraining,
 }
 
 
