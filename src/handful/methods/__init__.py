@@ -26,6 +26,7 @@ from .prwn import RandomWalks
 from .pt_map import PowerTransport
 from .relation import RelationNetwork
 from .siamese import SiameseNetwork
+from .snail import Snail
 from .soft_kmeans import MaskedSoftKMeans, SoftKMeans, SoftKMeansCluster
 from .tac import Tac, TacDap
 from .tac_free import TacFree
@@ -61,6 +62,7 @@ _OWN: dict[str, type[Method]] = {
     "ilpc": LabelCleaning,
     "matching": MatchingNetwork,
     "siamese": SiameseNetwork,
+    "snail": Snail,
     "lst": SelfTraining,
 }
 
