@@ -50,10 +50,10 @@ def task(clusters):
     return x, truth, hidden(truth)
 
 
-def hidden(truth, shots=2):
+def hidden(truth, shots=2, classes=5):
     """All labels but the first few of each of the five classes hidden."""
     y = np.full(len(truth), -1)
-    for label in range(5):
+    for label in range(classes):
         rows = np.flatnonzero(truth == label)[:shots]
         y[rows] = label
     return y
@@ -533,6 +533,32 @@ def test_uneven_and_absent_classes(clusters):
     assert (model.transduction_ == truth)[y < 0].mean() > 0.93
     assert (model.transduction_[y < 0] == 0).mean() < 0.03
     np.testing.assert_allclose(model.class_shares_, np.bincount(truth[y < 0], minlength=5) / (y < 0).sum(), atol=0.06)
+
+
+def test_a_labelled_class_without_other_rows(clusters):
+    """The others are even, so classes are nearly taken to be even; the absent one gets few rows for all that."""
+    x, truth = noisy(clusters, 1.5, classes=8)
+    y = hidden(truth, shots=4, classes=8)
+    keep = (y >= 0) | (truth != 0)
+    model = TACClassifier(distractors=False).fit(x[keep], y[keep])
+    found = model.transduction_[y[keep] < 0]
+    assert model._model.evenness > 0.5
+    assert (found == 0).mean() < 0.05
+    assert (found == truth[keep & (y < 0)]).mean() > 0.89
+
+
+def test_a_long_tail(clusters):
+    """Rows of large classes that are mistaken for those of small ones do not move the means of these."""
+    x, truth = noisy(clusters, 2, classes=8)
+    place = np.array([(truth[:row] == label).sum() for row, label in enumerate(truth)])
+    sizes = np.maximum(4, np.round(60 * 20.0 ** -(np.arange(8) / 7))).astype(int)
+    keep = place < sizes[truth]
+    x, truth, place = x[keep], truth[keep], place[keep]
+    y = np.where(place < np.minimum(4, sizes // 2)[truth], truth, -1)
+    model = TACClassifier(distractors=False).fit(x, y)
+    right = (model.transduction_ == truth) & (y < 0)
+    assert right.sum() / (y < 0).sum() > 0.65
+    assert np.mean([right[truth == label].sum() / ((y < 0) & (truth == label)).sum() for label in range(8)]) > 0.68
 
 
 def test_no_rows_of_no_class_are_flagged_unless_there_are_any(clusters):

@@ -5,10 +5,12 @@ The recipe, of which `refine` is the loop:
 1. start: a ridge regression on the labelled rows and, the fewer labels the more, a random walk from them;
 2. adapt the space: whiten it by the covariance within the soft classes (with references: TAC's projection);
 3. class means: the labelled rows, and the unlabelled ones by soft label and confidence, which count as at most `crowd`
-   labels a class;
+   labels in a class of the average size, and in others in proportion to their size: rows that are mistaken for those of
+   a class come from all the others, so they are a larger part of a small one;
 4. logits: cosines with the means, so sharp that the best class leads by 5 nats on average,
 5. plus the labels' own regression, the more labels the more (in the last refinement a kernel one, in this space),
-6. plus the classes' shares: even ones if the estimated ones are nearly even, else half the log of the estimated ones;
+6. plus the classes' shares: even ones if the estimated ones are nearly even (but a class that would have to be favoured
+   by more than 2 nats for it is left small: it may be absent), else half the log of the estimated ones;
 7. soft labels: the softmax of the logits.
 """
 
@@ -33,7 +35,8 @@ RIDGE = 0.3  # of the regressions on the labelled rows
 EARLY = 0.5  # weight of the first regression, until the last refinement
 KERNEL = 4.0  # of the last one: exp(KERNEL (cosine - 1))
 FULL_REGRESSION = 10.0  # labels a class from which the regression has its full weight
-UNEVEN, UNEVEN_WIDTH = 0.08, 0.02  # nats that shares differ from even ones, where they begin to count as uneven
+UNEVEN, UNEVEN_WIDTH = 0.11, 0.02  # nats that shares differ from even ones, where they begin to count as uneven
+FAVOUR = 2.0  # nats by which a class may be favoured over the median class, or disfavoured, to make classes even
 JUDGED = 2  # refinements before that is judged
 REFINED = 4000  # unlabelled rows that take part
 CELLS = 1 << 22  # rows times classes of the soft labels: with very many classes, fewer rows take part
@@ -148,8 +151,11 @@ def refine(task: Task, settings: Settings) -> Model:
     for number in range(settings.iterations):
         found = adapt(given + soft.T @ rows, shots + soft.sum(0, dtype=np.float64), scatter)  # 2.
         map_, centre = (part.astype(rows.dtype) for part in found)
+        mass = soft.sum(0, dtype=np.float64) + 1
+        shares = mass / mass.sum()
         crowd = soft * soft.max(1, keepdims=True, initial=0)
-        middle = _means(given, shots, crowd.T @ rows, crowd.sum(0, dtype=np.float64), settings.crowd)  # 3.
+        most = settings.crowd * k * shares
+        middle = _means(given, shots, crowd.T @ rows, crowd.sum(0, dtype=np.float64), most)  # 3.
         means = unit(middle.astype(rows.dtype) @ map_ - centre)
         adapted = unit(rows @ map_ - centre)
         cosines = adapted @ means.T
@@ -160,8 +166,7 @@ def refine(task: Task, settings: Settings) -> Model:
             trust *= LEAD / lead(own)
             own = trust * own
         logits = sharpness * cosines + own  # 4., 5.
-        shares = (soft.sum(0, dtype=np.float64) + 1) / (len(soft) + k)
-        uneven = 0.5 * np.log(shares)
+        uneven = 0.5 * np.log((mass + shots) / (mass + shots).sum())
         if number == JUDGED:
             even = evenness(softmax(logits + uneven.astype(rows.dtype)))
         level = balance(logits, shots, level) if even else level
@@ -204,7 +209,7 @@ def whiten(sums: Doubles, counts: Doubles, scatter: Scatter) -> tuple[Doubles, D
     return map_, means.mean(0) @ map_
 
 
-def _means(given: Doubles, shots: Doubles, crowd: Floats, weight: Doubles, most: float) -> Doubles:
+def _means(given: Doubles, shots: Doubles, crowd: Floats, weight: Doubles, most: Doubles) -> Doubles:
     """(classes, reduced): labelled rows and the crowd, whose rows count as at most so many labels a class."""
     share = (shots / (shots + np.minimum(weight, most)))[:, None]
     return share * given / shots[:, None] + (1 - share) * crowd / np.maximum(weight, 1e-9)[:, None]
@@ -267,7 +272,8 @@ def balance(logits: Floats, shots: Doubles, bias: Doubles, rounds: int = 4) -> D
     for _ in range(rounds if count else 0):
         shares = softmax(logits + bias.astype(logits.dtype)).mean(0, dtype=np.float64)
         bias = bias + np.log(wanted) - np.log(np.maximum(shares, 1e-9))
-    return bias
+    middle = np.median(bias)
+    return np.clip(bias, middle - FAVOUR, middle + FAVOUR)
 
 
 def lead(logits: Floats) -> float:
