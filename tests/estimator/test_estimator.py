@@ -12,6 +12,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from handful import Head, TACClassifier
+from handful.estimator.confidence import folds
 from handful.estimator.rows import CHUNK_BYTES, Frame, Points, chunks
 
 # The checks below label their rows -1 and 1. Here, as in sklearn.semi_supervised, -1 says that a row is unlabelled, so
@@ -582,6 +583,21 @@ def test_the_accuracy_of_all_counts_rows_of_no_class(clusters):
     right = np.where(none, truth >= 5, model.transduction_ == truth)[free].mean()
     low, high = model.expected_accuracy_interval_
     assert low <= right <= high and model.expected_accuracy_ == pytest.approx(right, abs=0.15)
+
+
+def test_the_labels_left_out_are_no_stranger_than_rows(clusters):
+    """In every fold, near and far ones are left out; so labels rank among unlabelled rows as these do."""
+    x, truth = noisy(clusters, 1.5, classes=8)
+    y = hidden(truth, shots=3, classes=8)
+    model = TACClassifier().fit(x, y)
+    space, labelled = model._space, np.flatnonzero(y >= 0)
+    fold, count = folds(space, labelled, y[labelled])
+    assert count == 3
+    for label in range(8):
+        assert sorted(fold[y[labelled] == label]) == [0, 1, 2]
+    nearest = [fold[y[labelled] == label][space.order[labelled[y[labelled] == label]].argmin()] for label in range(8)]
+    assert set(nearest) == {0, 1, 2}
+    assert abs(model._judge.excess) < 1.3
 
 
 def test_many_rows_are_seen_through_anchors(clusters, monkeypatch):

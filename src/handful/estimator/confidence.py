@@ -16,10 +16,10 @@ CHECKED = 1500  # unlabelled rows that a check looks at
 FOLDS = 5
 NEAREST = 3  # neighbours that should have the same class
 # The guess without left-out labels: log-odds = SLOPE * (sum of three agreements) + OFFSET for one label a class, fitted
-# on the sets that docs/estimator.md names. It is worth as much as so many left-out labels; and the whole estimate is
-# never worth more than MOST.
-SLOPE, OFFSET, WORTH, MOST = 3.5, -7.2, 15.0, 300.0
-PER_LABEL = 0.4  # log-odds by which accuracy grows if there are e times as many labels
+# on the sets that docs/estimator.md names. It is worth as much as WORTH left-out labels; and the whole estimate never
+# more than as many for each fold, whose labels one and the same model finds or misses.
+SLOPE, OFFSET, WORTH = 3.5, -7.2, 20.0
+GAIN = 1.4  # log-odds by which accuracy grows from one label a class to very many; n labels lack 1 / sqrt(n) of them
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def expected_accuracy(task: Task, model: Model, settings: Settings) -> Accuracy:
         found = refine(some, settings).logits(task.space.smoothed(task.labelled[out])).argmax(1)
         right.append(found == task.labels[out])
         who.append(task.labels[out])
-        missing.append(np.log(task.shots / some.shots)[task.labels[out]])
+        missing.append((some.shots**-0.5 - task.shots**-0.5)[task.labels[out]])
     if not count:
         return Accuracy(guess, WORTH, guess)
     hits, classes, lost = (np.concatenate(parts) for parts in (right, who, missing))
@@ -69,8 +69,8 @@ def expected_accuracy(task: Task, model: Model, settings: Settings) -> Accuracy:
     labels = 1 / float((weights**2).sum())
     share, part = float(weights @ hits), labels / (labels + WORTH)
     mixed = np.clip(part * share + (1 - part) * guess, 1e-3, 0.995)
-    expected = float(expit(logit(mixed) + part * PER_LABEL * float(weights @ lost)))
-    return Accuracy(expected, 1 / (1 / (labels + WORTH) + 1 / MOST), guess, share, labels)
+    expected = float(expit(logit(mixed) + part * GAIN * float(weights @ lost)))
+    return Accuracy(expected, 1 / (1 / (labels + WORTH) + 1 / (count * WORTH)), guess, share, labels)
 
 
 def _guess(task: Task, model: Model, settings: Settings, checked: Rows) -> float:
@@ -92,7 +92,7 @@ def _guess(task: Task, model: Model, settings: Settings, checked: Rows) -> float
     odds = (
         SLOPE * (with_neighbours + taught_again + model.agreement)
         + OFFSET
-        + PER_LABEL * float(np.log(task.shots).mean())
+        + GAIN * float((1 - task.shots**-0.5).mean())
     )
     return float(np.clip(expit(odds), 1 / task.classes, 0.98))
 
@@ -107,7 +107,11 @@ def _typical(task: Task, rows: Rows, found: NDArray[np.int64], sure: Floats, lab
 
 
 def folds(space: Space, labelled: Rows, labels: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
-    """In which fold each label is left out, -1 for the only one of its class; and how many folds there are."""
+    """In which fold each label is left out, -1 for the only one of its class; and how many folds there are.
+
+    Labels of a class are taken in the order of their distance from the centre, and each class begins with another
+    fold: else those left out of a fold would be the nearest of all classes, and look stranger than rows do.
+    """
     fold = np.full(len(labelled), -1)
     ordered = np.lexsort((space.order[labelled], labels))
     shots = np.bincount(labels)
@@ -115,7 +119,9 @@ def folds(space: Space, labelled: Rows, labels: NDArray[np.int64]) -> tuple[NDAr
     if count < 2:
         return fold, 0
     place = np.arange(len(labels)) - np.repeat(np.cumsum(shots) - shots, shots)  # of a label within its class
-    fold[ordered] = np.where(shots[labels[ordered]] > 1, place % count, -1)
+    first = space.order[labelled[ordered[np.cumsum(shots) - shots]]]
+    turn = np.argsort(np.argsort(first))[labels[ordered]]
+    fold[ordered] = np.where(shots[labels[ordered]] > 1, (place + turn) % count, -1)
     return fold, count
 
 
