@@ -585,6 +585,27 @@ def test_the_accuracy_of_all_counts_rows_of_no_class(clusters):
     assert low <= right <= high and model.expected_accuracy_ == pytest.approx(right, abs=0.15)
 
 
+@pytest.mark.parametrize("shots", [6, 10, 20])
+def test_rows_of_no_class_are_counted_where_they_are_hard_to_tell(clusters, shots):
+    """Many of them look like rows of the classes; how many do, the classes say of one another."""
+    x, truth = noisy(clusters, 2.5, classes=8)
+    y = hidden(truth, shots)
+    model = TACClassifier(distractors=True).fit(x, y)
+    assert 0.6 < model._judge.seen < 0.85
+    assert model.none_share_ == pytest.approx((truth >= 5)[y < 0].mean(), abs=0.16)
+    low, high = model._judge.shares()
+    assert 0 <= low < model.none_share_ < high < 1
+
+
+def test_nothing_is_excluded_where_nothing_is_seen():
+    """Rows of noise: any share of them may be of no class, and the interval of the accuracy says so."""
+    x = np.random.default_rng(0).normal(size=(300, 64))
+    model = TACClassifier().fit(x, np.where(np.arange(300) < 15, np.arange(300) % 5, -1))
+    low, high = model._judge.shares()
+    assert low < 0.1 and high > 0.9
+    assert model.expected_accuracy_interval_[0] < 0.05
+
+
 def test_the_labels_left_out_are_no_stranger_than_rows(clusters):
     """In every fold, near and far ones are left out; so labels rank among unlabelled rows as these do."""
     x, truth = noisy(clusters, 1.5, classes=8)

@@ -221,7 +221,7 @@ class TACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             parts = _parts(view.rows(free), len(self.classes_))
             flagged = float(sum((self._rates(part) <= self.none_threshold_).sum() for _, part in parts))
             flagged /= max(1, len(free))
-        least, most = (0.0, 0.0) if self._judge is None else (self._judge.share(-1.5), self._judge.share(1.5))
+        least, most = (0.0, 0.0) if self._judge is None else self._judge.shares()
         self.expected_accuracy_ = self._of_all(self._accuracy.expected, flagged, self.none_share_)
         self.expected_accuracy_interval_ = (
             min(self.expected_accuracy_, self._of_all(low, flagged, most)),

@@ -6,6 +6,10 @@ they explain better, near them. To say what a score means, labels are left out i
 among the unlabelled rows, scored without it, says how foreign an image of the classes may look. The rate of a row is
 the share of left-out labels that rank at least as foreign. It means the same in every task: a threshold of 0.1 flags
 about a tenth of the images of the classes, whatever the embedder.
+
+How many rows are of no class follows from the mean of those ranks. It is 1/2 if there are none; each share p of them
+lowers it by p (a - 1/2), where a is how often such a row looks more foreign than one of the classes. What a is, every
+class says of itself: the energy of its labels without their own class is that of rows of no class.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from .space import Projection, Rows, Space, View, evenly
 ENERGY, LOCAL = 5.0, 10.0  # sharpness of the energy, and of what known rows of no class explain
 KNOWN = 0.5  # weight of these
 SURE = 1.3  # standard errors by which labels must rank lower than other rows for there to be rows of no class
+SHARES = np.linspace(0, 0.99, 100)  # of rows of no class that are considered, all alike beforehand
 BANDWIDTH = 0.3  # of the smoothed share of labels, in log-odds of their ranks
 FURTHER = 0.5  # how far rows are drawn towards their neighbours here
 GRID = 512
@@ -42,6 +47,7 @@ class Judge:
         none, none_met: (known rows, reduced) and (anchors, 1) of rows known to be of no class.
         scores, ranks: (grid,) of unlabelled rows, for the rank of a score.
         labels: ranks of the left-out labels; empty if there are none, then all rows count as if of the classes.
+        seen, seen_error: how often a row of no class looks more foreign than one of the classes; its standard error.
     """
 
     projection: Projection
@@ -55,6 +61,8 @@ class Judge:
     scores: Floats
     ranks: Floats
     labels: Floats
+    seen: float = 0.5
+    seen_error: float = 0.0
 
     def each(self, view: View) -> Floats:
         """(n, folds): the score of each row without the labels of each fold."""
@@ -102,18 +110,27 @@ class Judge:
 
     @property
     def any(self) -> bool:
-        """Whether there are rows of no class.
+        """Whether there are rows of no class."""
+        return self.excess > SURE
 
-        It takes less with few labels: a class that misses the one left out makes it look more foreign than it is.
-        """
-        return bool(self.excess > SURE * (1 - self.means.shape[1] / max(1, len(self.labels))))
-
-    def share(self, errors: float = 0.0) -> float:
-        """The share of the unlabelled rows that are of no class, estimated; or so many standard errors more."""
+    def chances(self) -> NDArray[np.float64]:
+        """How probable each of `SHARES` is, by the mean rank of the left-out labels."""
         if not len(self.labels):
-            return 0.0
-        error = len(self.labels) ** -0.5  # of twice a median of ranks
-        return float(np.clip(1 - 2 * np.median(self.labels) + errors * error, 0, 0.95))
+            return np.asarray(SHARES == 0, dtype=np.float64)
+        lower = max(self.seen - 0.5, 0.0)
+        deviation = ((1 / 12) / len(self.labels) + (SHARES * self.seen_error) ** 2) ** 0.5
+        found = np.exp(-0.5 * ((0.5 - self.labels.mean() - SHARES * lower) / deviation) ** 2) / deviation + 1e-300
+        return np.asarray(found / found.sum())
+
+    def share(self) -> float:
+        """The share of the unlabelled rows that are of no class, expected."""
+        return float(SHARES @ self.chances())
+
+    def shares(self, level: float = 0.95) -> tuple[float, float]:
+        """Between which shares it lies with this probability."""
+        below = np.cumsum(self.chances())
+        low, high = SHARES[np.searchsorted(below, [(1 - level) / 2, (1 + level) / 2]).clip(0, len(SHARES) - 1)]
+        return float(low), float(high)
 
 
 def judge(space: Space, labelled: Rows, labels: NDArray[np.int64], classes: int, none: Rows) -> Judge:
@@ -146,11 +163,26 @@ def judge(space: Space, labelled: Rows, labels: NDArray[np.int64], classes: int,
     ready = replace(start, centres=centres, spreads=spreads)
     each = ready.each(view)
     scores, each = np.quantile(each.mean(1), np.linspace(0, 1, GRID)), np.sort(each, axis=0)
-    ranks = []
+    ranks, out = [], evenly(np.flatnonzero(fold >= 0), max(1, CELLS // (count * classes)))
     for number in range(count):  # how foreign the left-out labels look, among the unlabelled rows of the same fold
-        out = evenly(labelled[fold == number], len(free))
-        ranks.append(np.searchsorted(each[:, number], ready.each(space.view.rows(out))[:, number]) + 0.5)
-    return replace(ready, scores=scores, ranks=np.linspace(0, 1, GRID), labels=np.concatenate(ranks) / (len(free) + 1))
+        looks = ready.each(space.view.rows(labelled[out[fold[out] == number]]))[:, number]
+        ranks.append(np.searchsorted(each[:, number], looks) + 0.5)
+    seen, error = _seen(rows[out], means[fold[out]], labels[out]) if len(out) and classes > 1 else (0.5, 0.0)
+    ranked = np.concatenate(ranks) / (len(free) + 1)
+    return replace(ready, scores=scores, ranks=np.linspace(0, 1, GRID), labels=ranked, seen=seen, seen_error=error)
+
+
+def _seen(rows: Floats, means: Floats, labels: NDArray[np.int64]) -> tuple[float, float]:
+    """How often a row looks more foreign without its class (rows, classes, reduced) than others do with theirs."""
+    cosines = np.einsum("id,ikd->ik", rows, means).astype(np.float64)
+    every, classes = np.arange(len(rows)), cosines.shape[1]
+    inside = np.sort(logsumexp(ENERGY * cosines, axis=1))
+    cosines[every, labels] = -np.inf
+    outside = logsumexp(ENERGY * cosines, axis=1) + np.log(classes / (classes - 1))
+    above = 1 - (np.searchsorted(inside, outside, "left") + np.searchsorted(inside, outside, "right")) / 2 / len(rows)
+    counts = np.bincount(labels, minlength=classes)
+    by_class = (np.bincount(labels, above, minlength=classes) / np.maximum(counts, 1))[counts > 0]
+    return float(by_class.mean()), float(by_class.std() / len(by_class) ** 0.5)
 
 
 def half_white(projection: Projection, view: View, scales: Floats) -> Floats:
