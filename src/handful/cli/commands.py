@@ -28,6 +28,7 @@ from .lists import datasets, methods
 from .models import export, models
 from .options import Command
 from .reproduce import reproduce
+from .studio import studio
 from .train import train
 
 app = typer.Typer(
@@ -56,7 +57,21 @@ def _root(
     pass
 
 
-for command in (methods, datasets, models, train, evaluate, grid, reproduce, export, demo, label, compare, bench):
+for command in (
+    methods,
+    datasets,
+    models,
+    train,
+    evaluate,
+    grid,
+    reproduce,
+    export,
+    demo,
+    label,
+    studio,
+    compare,
+    bench,
+):
     app.command()(command)
 for part in (app, data_app, head_app):
     for registered in part.registered_commands:

@@ -76,15 +76,8 @@ def collect(images: Path, labels: Path | None = None, none_label: str = "none-of
     Raises:
         HandfulError: if there is nothing to do, or the labels contradict themselves or the images.
     """
-    if not images.exists():
-        raise HandfulError(f"no such folder or archive: {images}")
-    files = open_files(images)
-    skipped: dict[str, str] = {}
-    everything = files.under("", skipped)
+    files, everything, skipped = _listed(images)
     names = [name for name in everything if is_image(name)]
-    if not names:
-        missing = "".join(f"; {printable(name)} is {reason}" for name, reason in list(skipped.items())[:1])
-        raise HandfulError(f"{images} holds no images (.jpg, .png, .webp, .bmp, .tif, .gif){missing}")
     inside = next((name for name in TABLES if name in everything), None)
     if labels is None and inside is None:
         given = _folder_labels(names)
@@ -95,13 +88,32 @@ def collect(images: Path, labels: Path | None = None, none_label: str = "none-of
     return Collection(files, names, known, none, skipped, none_label)
 
 
+def find_images(images: Path) -> tuple[Files, list[str], dict[str, str]]:
+    """The files in a folder or archive, the names of the images among them, and folders left out, with the reason."""
+    files, everything, skipped = _listed(images)
+    return files, [name for name in everything if is_image(name)], skipped
+
+
+def _listed(images: Path) -> tuple[Files, list[str], dict[str, str]]:
+    """All files of a folder or archive that holds images."""
+    if not images.exists():
+        raise HandfulError(f"no such folder or archive: {images}")
+    files = open_files(images)
+    skipped: dict[str, str] = {}
+    everything = files.under("", skipped)
+    if not any(map(is_image, everything)):
+        missing = "".join(f"; {printable(name)} is {reason}" for name, reason in list(skipped.items())[:1])
+        raise HandfulError(f"{images} holds no images (.jpg, .png, .webp, .bmp, .tif, .gif){missing}")
+    return files, everything, skipped
+
+
 def _divided(given: dict[str, str], none_label: str) -> tuple[dict[str, str], frozenset[str]]:
     """The labels of images that are of a class, checked; and the names of those that are of none."""
     none = frozenset(name for name, label in given.items() if label == none_label)
     known = {name: label for name, label in given.items() if name not in none}
     classes = sorted(set(known.values()))
     for label in classes:
-        _check_label(label)
+        check_label(label)
     if len(classes) < 2:
         what = "no image is labelled" if not classes else f"all labelled images are of one class, '{classes[0]}'"
         raise HandfulError(f"{what}: label some images of two classes or more, in a CSV file path,label (--labels)")
@@ -265,7 +277,7 @@ def _plain(name: str) -> str:
     return unicodedata.normalize("NFC", name.encode("utf-8", "backslashreplace").decode())
 
 
-def _check_label(label: str) -> None:
+def check_label(label: str) -> None:
     parts = PurePosixPath(label.replace("\\", "/")).parts
     if len(parts) != 1 or parts[0] in (".", "..", "/") or not label.isprintable() or len(label.encode()) > 200:
         raise HandfulError(

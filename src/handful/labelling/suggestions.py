@@ -31,19 +31,28 @@ def suggest(predictions: Sequence[Labelled], vectors: NDArray[np.float32], thres
     the new labels are as informative as possible.
     """
     open_rows = [row for row, one in enumerate(predictions) if one.source == "predicted"]
-    if not open_rows or count < 1:
-        return []
-    doubt = np.array([_doubt(predictions[row], threshold) for row in open_rows])
-    pool = np.array(open_rows)[np.argsort(-doubt, kind="stable")[: max(20 * count, 100)]]
     labelled = [row for row, one in enumerate(predictions) if one.source == "given"]
-    nearest = (vectors[pool] @ vectors[labelled].T).max(1) if labelled else np.full(len(pool), -1.0)
+    doubt = np.array([_doubt(predictions[row], threshold) for row in open_rows])
+    picked = choose(doubt, vectors[open_rows], vectors[labelled], count)
+    return [predictions[open_rows[place]].path for place in picked]
+
+
+def choose(
+    doubt: NDArray[np.floating], vectors: NDArray[np.float32], labelled: NDArray[np.float32], count: int
+) -> list[int]:
+    """Choose rows by their doubt (n,) and unit vectors (n, dim), given the vectors of labelled rows (m, dim)."""
+    if not len(doubt) or count < 1:
+        return []
+    pool = np.argsort(-doubt, kind="stable")[: max(20 * count, 100)]
+    near = vectors[pool]
+    nearest = (near @ labelled.T).max(1) if len(labelled) else np.full(len(pool), -1.0)
     chosen: list[int] = []
     while len(chosen) < min(count, len(pool)):
         pick = int(nearest.argmin())
         chosen.append(int(pool[pick]))
-        nearest = np.maximum(nearest, vectors[pool] @ vectors[pool[pick]])
+        nearest = np.maximum(nearest, near @ near[pick])
         nearest[pick] = np.inf
-    return [predictions[row].path for row in chosen]
+    return chosen
 
 
 def _doubt(one: Labelled, threshold: float) -> float:
