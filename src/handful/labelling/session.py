@@ -34,7 +34,8 @@ class Session:
 
     Example:
         >>> import numpy as np
-        >>> session = Session(np.array([[4.0, 1, 0], [1, 4, 0], [5, 1, 1], [4, 0, 1], [0, 5, 1], [1, 4, 1]]))
+        >>> vectors = np.array([[4.0, 1, 0], [1, 4, 0], [5, 1, 1], [4, 0, 1], [0, 5, 1], [1, 4, 1]])
+        >>> session = Session(vectors, distractors=False)
         >>> session.label([0], "cat")
         >>> session.label([1], "dog")
         >>> session.labels()

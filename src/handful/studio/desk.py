@@ -49,6 +49,7 @@ class Desk:
             self.lock = threading.RLock()
             if labels is not None:
                 self._import(photos, labels)
+            self._embedding = Embedding(self.images, embedder, self._deliver, self._moved)
         except BaseException:
             self.log.close()
             raise
@@ -59,7 +60,6 @@ class Desk:
         self._vectors: NDArray[np.float32] | None = None
         self.embedded = np.zeros(count, dtype=bool)
         self.progress = Progress("looking", "looking at the images", 0, count)
-        self._embedding = Embedding(self.images, embedder, self._deliver, self._moved)
         self.learner = Learner(self._labels, self._have, count, self._finished, self._told, **options)
         self.around = Surroundings(self.images, self._have, lambda what: self.events.tell(what, self.part(what)))
         self._looked: tuple[Any, Look] | None = None
@@ -213,7 +213,7 @@ class Desk:
         if self.learner.opinion.found is not None:
             return "ready"
         found = np.unique(look.label[look.given & (look.label > 0)])
-        return "no-vectors" if len(found) > 1 else "one-class" if len(found) else "no-labels"
+        return "learning" if len(found) > 1 else "one-class" if len(found) else "no-labels"
 
     def _labels(self) -> Snapshot:
         with self.lock:

@@ -58,6 +58,8 @@ class Embedding(threading.Thread):
         super().__init__(name="embedding", daemon=True)
         self._images, self._embedder, self._deliver, self._tell = images, embedder, deliver, tell
         self._ended = threading.Event()
+        # Vectors that do not fit the images are an error at once, not in the background.
+        self._given = embedder.rows(images.names) if isinstance(embedder, Precomputed) else None
 
     def end(self) -> None:
         self._ended.set()
@@ -86,7 +88,8 @@ class Embedding(threading.Thread):
         """Numbers, vectors, and how many images were looked at for them."""
         images, embedder = self._images, self._embedder
         if isinstance(embedder, Precomputed):
-            yield np.arange(len(images)), embedder.rows(images.names), len(images)
+            assert self._given is not None
+            yield np.arange(len(images)), self._given, len(images)
             return
         missing = list(range(len(images)))
         if embedder.key:

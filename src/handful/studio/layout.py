@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +13,9 @@ SEEN = 20_000  # images by which axes, groups and the map are made; others join 
 DIMENSIONS = 64
 BLOCK = 1 << 25  # pairs that are compared at a time
 MOST_GROUPS, ROUNDS = 64, 20
-ALIKE = 0.96  # cosine of two vectors, centred, from which on two images show the same
+# Cosine of two vectors from which on two images may show the same, for a small set and for a large one, where it would
+# take too long to look at all of these; how many of an image's nearest are looked at.
+MAY_BE_SAME, MAY_BE_SAME_OF_MANY, LOOKED_AT = 0.6, 0.85, 4
 NEIGHBOURS, EPOCHS, REPELLED = 12, 200, 5  # of the map
 SPREAD, CURVE = 1.577, 0.895  # the curve by which nearness in the plane falls off with distance: 1 / (1 + a d^(2 b))
 Floats = NDArray[np.float32]
@@ -82,21 +85,33 @@ def grouped(points: Floats, rows: Numbers, count: int) -> Groups:
     return Groups(of, near, sizes[order][sizes[order] > 0])
 
 
-def near_duplicates(vectors: Floats, rows: Numbers, groups: Groups, digests: list[bytes | None]) -> list[list[int]]:
-    """Sets of images that show the same: of the same content, or with nearly the same vector in the same group."""
+def near_duplicates(
+    points: Floats, rows: Numbers, groups: Groups, digests: list[bytes | None], same: Callable[[int, int], bool]
+) -> list[list[int]]:
+    """Sets of images that show the same: of the same content, or alike in their vectors and then in their pixels.
+
+    Args:
+        points: (m, reduced) unit vectors.
+        rows: (m,) which images these are.
+        groups: only images of the same group are compared.
+        digests: of the contents, where they are known.
+        same: whether two images show the same, by a look at both.
+    """
     pairs: list[tuple[int, int]] = []
     first: dict[bytes, int] = {}
     for number, digest in enumerate(digests):
         if digest is not None and first.setdefault(digest, number) != number:
             pairs.append((first[digest], number))
-    centre = _unit(vectors[_even(len(vectors), SEEN)]).mean(0)
+    least = MAY_BE_SAME if len(points) <= SEEN else MAY_BE_SAME_OF_MANY
     for group in range(len(groups.sizes)):
         mine = np.flatnonzero(groups.of[rows] == group)
-        points = _unit(_unit(vectors[mine]) - centre)
-        step = max(1, BLOCK // max(1, len(mine)))
-        for start in range(0, len(mine), step):
-            left, right = np.nonzero(np.triu(points[start : start + step] @ points.T >= ALIKE, start + 1))
-            pairs += zip(rows[mine[left + start]].tolist(), rows[mine[right]].tolist(), strict=True)
+        if len(mine) < 2:
+            continue
+        near, cosines = _nearest(points[mine], points[mine], min(LOOKED_AT, len(mine) - 1), own=True)
+        for place, rank in zip(*np.nonzero(cosines >= least), strict=True):
+            one, other = int(rows[mine[place]]), int(rows[mine[near[place, rank]]])
+            if (one < other or place not in near[near[place, rank]]) and same(one, other):
+                pairs.append((one, other))
     return _sets(pairs)
 
 
@@ -199,8 +214,8 @@ def _nearest(points: Floats, others: Floats, count: int, own: bool = False) -> t
 
 def _framed(place: NDArray[np.floating]) -> Floats:
     """Moved and scaled so that nearly all points lie between -1 and 1."""
-    middle = np.median(place, axis=0)
-    reach = float(np.quantile(np.abs(place - middle), 0.995)) if len(place) else 1.0
+    middle = np.quantile(place, [0.005, 0.995], axis=0).mean(0)
+    reach = float(np.quantile(np.abs(place - middle).max(1), 0.99))
     found: Floats = np.clip((place - middle) / max(reach, 1e-9) * 0.95, -1.2, 1.2).astype(np.float32)
     return found
 

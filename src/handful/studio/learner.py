@@ -202,8 +202,8 @@ def advice(state: str, standing: Standing | None) -> tuple[str, bool]:
         return "Give a few images of each class a label: every label teaches the rest.", False
     if state == "one-class":
         return "Now label an image of another class: with two classes, all other images get a label.", False
-    if state == "no-vectors":
-        return "The images are still being read: the others get their labels in a moment.", False
+    if state == "learning":
+        return "Learning from the labels: the other images get theirs in a moment.", False
     if standing is None:
         return "Finding out how good it is ...", False
     middle, low, high = standing.accuracy

@@ -8,11 +8,13 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from ..datasets.images import BrokenImage, decode
 from .collection import Images
 from .embedding import in_the_background
 from .layout import Groups, flat, grouped, in_common_axes, near_duplicates, spread_out
 
 FEWEST = 2
+SIDE, SAME = 32, 0.97  # two images are the same if their grey pixels at this size correlate so much
 
 
 class Surroundings(threading.Thread):
@@ -87,7 +89,15 @@ class Surroundings(threading.Thread):
         self.groups = grouped(points, rows, count)
         self.version += 1
         self._tell("groups")
-        self.sets = near_duplicates(vectors, rows, self.groups, self._images.digests)
+        pixels: dict[int, NDArray[np.float32]] = {}
+
+        def same(one: int, other: int) -> bool:
+            for number in (one, other):
+                if number not in pixels:
+                    pixels[number] = _pixels(self._images, number)
+            return not self._ended and bool(pixels[one] @ pixels[other] >= SAME)
+
+        self.sets = near_duplicates(points, rows, self.groups, self._images.digests, same)
         duplicate = np.full(count, -1)
         for one in self.sets:
             duplicate[one] = one[0]
@@ -102,3 +112,13 @@ class Surroundings(threading.Thread):
         self.map = found
         self.map_version += 1
         self._tell("map")
+
+
+def _pixels(images: Images, number: int) -> NDArray[np.float32]:
+    """The grey pixels of an image as a vector of length 1 around 0; zeros if it cannot be read."""
+    try:
+        found = decode(images.read(number), SIDE, 1).pixels.astype(np.float32).ravel()
+    except BrokenImage:
+        return np.zeros(SIDE * SIDE, dtype=np.float32)
+    found -= found.mean()
+    return found / max(float(np.linalg.norm(found)), 1e-6)
