@@ -44,6 +44,9 @@ class Client:
     def __init__(self, address: str) -> None:
         self.base, self.token = address.strip().split("/?token=")
         self.times: dict[str, list[float]] = {}
+        headers = {"Authorization": f"Bearer {self.token}"}
+        self.events = urllib.request.urlopen(urllib.request.Request(f"{self.base}/api/events", headers=headers))
+        self.heard, self._kind = 0, ""
 
     def ask(self, name: str, path: str, body: Any = None) -> Any:
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
@@ -55,10 +58,21 @@ class Client:
         self.times.setdefault(name, []).append(time.perf_counter() - started)
         return json.loads(found) if kind == "application/json" else found
 
+    def hear(self, name: str, revision: int) -> None:
+        """Wait for the event that tells of predictions by these labels, as the page does."""
+        started = time.perf_counter()
+        while self.heard < revision:
+            line = self.events.readline().decode()
+            if line.startswith("data: ") and self._kind == "model":
+                self.heard = max(self.heard, json.loads(line[6:])["revision"])
+            elif line.startswith("event: "):
+                self._kind = line[7:].strip()
+        self.times.setdefault(name, []).append(time.perf_counter() - started)
+
     def wait(self, name: str, there: Any) -> dict[str, Any]:
         started = time.perf_counter()
         while not there(state := self.ask("GET /api/state", "/api/state")):
-            time.sleep(0.02)
+            time.sleep(0.1)
         self.times.setdefault(name, []).append(time.perf_counter() - started)
         return dict(state)
 
@@ -76,7 +90,8 @@ def measure(client: Client, truth: np.ndarray[Any, Any]) -> None:
         row = 1000 + number
         body = {"images": [row], "label": f"class {truth[row]}"}
         done = client.ask("POST /api/labels", "/api/labels", body)["revision"]
-        client.wait("label to new predictions", lambda state: state["model"]["revision"] >= done)  # noqa: B023
+        client.hear("label to new predictions", done)
+        time.sleep(1)  # one action a second
         for sort in ("name", "class", "doubt", "group", "none", f"like&like={row}"):
             client.ask(f"GET /api/images, {sort.partition('&')[0]}", f"/api/images?limit=100&offset=500&sort={sort}")
         client.ask("GET /api/marks", "/api/marks")

@@ -58,7 +58,7 @@ class Desk:
         count = len(self.images)
         self._folded = [name.casefold() for name in self.images.names]
         self._vectors: NDArray[np.float32] | None = None
-        self.embedded = np.zeros(count, dtype=bool)
+        self.embedded, self._embedded_count = np.zeros(count, dtype=bool), 0
         self.progress = Progress("looking", "looking at the images", 0, count)
         self.learner = Learner(self._labels, self._have, count, self._finished, self._told, **options)
         self.around = Surroundings(self.images, self._have, lambda what: self.events.tell(what, self.part(what)))
@@ -117,18 +117,21 @@ class Desk:
 
     def look(self) -> Look:
         """The images as they are shown now."""
-        with self.lock:
-            labels, revision = self.book.plain, self.book.revision
         opinion = self.learner.opinion
-        key = (revision, opinion.version, self.around.version, int(self.embedded.sum()), len(self.images.broken))
-        if self._looked is None or self._looked[0] != key:
+        key = (
+            self.book.revision, opinion.version, self.around.version, self._embedded_count, len(self.images.broken)
+        )  # fmt: skip
+        looked = self._looked
+        if looked is None or looked[0] != key:
+            with self.lock:
+                labels = self.book.plain[self.images.ids]
             broken = np.zeros(len(self.images), dtype=bool)
             broken[list(self.images.broken)] = True
             sight = Sight(
                 self._folded, self.embedded.copy(), broken, self.around.groups, self.around.duplicate, self.likeness
             )
-            self._looked = key, Look(labels[self.images.ids], opinion.found, opinion.before, sight)
-        return self._looked[1]
+            looked = self._looked = key, Look(labels, opinion.found, opinion.before, sight)
+        return looked[1]
 
     def likeness(self, number: int) -> NDArray[np.float32] | None:
         """(n,) cosines of all images with one, NaN for those without a vector."""
@@ -179,7 +182,7 @@ class Desk:
         expected = None if standing is None else dict(zip(("accuracy", "low", "high"), standing.accuracy, strict=True))
         known = standing is not None and standing.gain is not None
         return {
-            "images": len(self.images), "labelled": int(look.given.sum()), "embedded": int(self.embedded.sum()),
+            "images": len(self.images), "labelled": look.total("given"), "embedded": self._embedded_count,
             "broken": len(self.images.broken),
             "classes": [
                 {"id": one.id, "name": one.name, "key": one.key, "colour": one.colour,
@@ -187,8 +190,8 @@ class Desk:
                 for one in classes.values()
             ],
             "none": {"name": self.book.none_label, "given": counts[NONE][0], "found": counts[NONE][1]},
-            "doubtful": int(look.doubtful.sum()), "unlabelled": int((~look.given).sum()),
-            "changed": int(look.changed.sum()), "revision": revision, "undo": undo, "redo": redo,
+            "doubtful": look.total("doubtful"), "unlabelled": len(self.images) - look.total("given"),
+            "changed": look.total("changed"), "revision": revision, "undo": undo, "redo": redo,
             "model": {
                 "state": reason, "version": opinion.version, "revision": opinion.revision, "busy": self.learner.busy,
                 "checked": standing is not None and standing.revision == opinion.revision, "expected": expected,
@@ -196,7 +199,7 @@ class Desk:
                 "advice": text, "stop": stop, "problem": self.learner.problem,
             },
             "embedding": vars(self.progress), "map": self.part("map"), "groups": self.part("groups"),
-            "duplicates": int((self.around.duplicate >= 0).sum()), "folder": str(self.photos), "out": str(self.out),
+            "duplicates": look.total("duplicate"), "folder": str(self.photos), "out": str(self.out),
             "embedder": self.embedder, "keys": KEYS, "notices": self.notices,
         }  # fmt: skip
 
@@ -212,8 +215,8 @@ class Desk:
     def _model_state(self, look: Look) -> str:
         if self.learner.opinion.found is not None:
             return "ready"
-        found = np.unique(look.label[look.given & (look.label > 0)])
-        return "learning" if len(found) > 1 else "one-class" if len(found) else "no-labels"
+        known = sum(1 for given, _, _ in look.counts(list(self.book.classes)).values() if given)
+        return "learning" if known > 1 else "one-class" if known else "no-labels"
 
     def _labels(self) -> Snapshot:
         with self.lock:
@@ -236,11 +239,12 @@ class Desk:
         if len(numbers):
             self._vectors[numbers] = vectors
             self.embedded[numbers] = True
+            self._embedded_count = int(self.embedded.sum())
         self.learner.changed()
 
     def _moved(self, progress: Progress) -> None:
         self.progress = progress
-        self.events.tell("embedding", {**vars(progress), "embedded": int(self.embedded.sum())})
+        self.events.tell("embedding", {**vars(progress), "embedded": self._embedded_count})
         if self._finished():
             self.learner.changed()
             self.around.begin()
@@ -248,8 +252,9 @@ class Desk:
     def _told(self, what: str) -> None:
         opinion = self.learner.opinion
         if what == "model":
-            changed = int(self.look().changed.sum())
-            content = {"version": opinion.version, "revision": opinion.revision, "changed": changed}
+            content = {
+                "version": opinion.version, "revision": opinion.revision, "changed": self.look().total("changed")
+            }  # fmt: skip
             self.events.tell("model", content)
         elif what == "checked":
             self.events.tell("checked", self.state()["model"])

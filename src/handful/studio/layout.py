@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array
 
-SEEN = 20_000  # images by which axes, groups and the map are made; others join them
+SEEN = 20_000  # images by which axes and groups are made; others join them
+LAID_OUT = 10_000  # the same for the map
 DIMENSIONS = 64
 BLOCK = 1 << 25  # pairs that are compared at a time
 MOST_GROUPS, ROUNDS = 64, 20
@@ -147,7 +148,7 @@ def spread_out(points: Floats, seed: int = 0) -> Floats:
     """
     if len(points) < 5:
         return flat(points)
-    some = _even(len(points), SEEN)
+    some = _even(len(points), LAID_OUT)
     sample, rng = points[some], np.random.default_rng(seed)
     near, cosines = _nearest(sample, sample, min(NEIGHBOURS, len(sample) - 1), own=True)
     left, right, weight = _edges(near, cosines)

@@ -87,12 +87,29 @@ class Look:
 
     def counts(self, ids: list[int]) -> dict[int, tuple[int, int, int]]:
         """By id: how many images are labelled so by hand, by the model, and doubtfully by the model."""
-        size = max([0, *ids, int(self.label.max(initial=0))]) + 1
-        given, found, doubtful = (
-            np.bincount(self.label[mask & (self.label >= 0)], minlength=size)
-            for mask in (self.given, self.is_found, self.doubtful)
-        )
-        return {number: (int(given[number]), int(found[number]), int(doubtful[number])) for number in ids}
+        given, found, doubtful = self._by_id
+        return {
+            number: (int(given[number]), int(found[number]), int(doubtful[number]))
+            if number < len(given)
+            else (0, 0, 0)
+            for number in ids
+        }
+
+    @cached_property
+    def _by_id(self) -> tuple[Numbers, ...]:
+        size = int(self.label.max(initial=0)) + 1
+        masks = (self.given, self.is_found, self.doubtful)
+        return tuple(np.bincount(self.label[mask & (self.label >= 0)], minlength=size) for mask in masks)
+
+    def total(self, what: str) -> int:
+        """How many images are ``given``, ``doubtful``, ``changed`` or have a ``duplicate``."""
+        return self._totals[what]
+
+    @cached_property
+    def _totals(self) -> dict[str, int]:
+        masks = {"given": self.given, "doubtful": self.doubtful, "changed": self.changed,
+                 "duplicate": self.sight.duplicate >= 0}  # fmt: skip
+        return {name: int(np.count_nonzero(mask)) for name, mask in masks.items()}
 
     def marks(self) -> bytes:
         """Four bytes for each image: id (two), flags, confidence."""
