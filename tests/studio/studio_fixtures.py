@@ -46,9 +46,9 @@ def open_desk(album, vectors, tmp_path) -> Iterator[Callable[..., Desk]]:
 
     def again(**options) -> Desk:
         close()
-        labels = options.pop("labels", None)
+        labels, embedder = options.pop("labels", None), options.pop("embedder", None) or load_embedder(vectors)
         settings = {"distractors": False, **options}
-        desk = Desk(album, tmp_path / "out", load_embedder(vectors), labels, **settings)
+        desk = Desk(album, tmp_path / "out", embedder, labels, **settings)
         desk.start()
         opened.append(desk)
         return desk

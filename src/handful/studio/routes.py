@@ -91,7 +91,9 @@ def application(desk: Desk) -> Starlette:
         HTTPException: lambda request, error: _error(error.status_code, _SENTENCES.get(error.status_code, "not here")),
         Exception: lambda request, error: _error(500, "something went wrong; the labels are safe, try again"),
     }
-    return Starlette(routes=routes, exception_handlers=handlers)
+    app = Starlette(routes=routes, exception_handlers=handlers)
+    app.router.redirect_slashes = False
+    return app
 
 
 _SENTENCES = {404: "there is nothing at this address", 405: "this address does not know this method"}
