@@ -93,6 +93,7 @@ def application(desk: Desk) -> Starlette:
     }
     app = Starlette(routes=routes, exception_handlers=handlers)
     app.router.redirect_slashes = False
+    app.state.desk = desk
     return app
 
 
