@@ -42,7 +42,14 @@ class Thumbnails:
         return None
 
     def picture(self, number: int, longest: int) -> bytes:
-        """A JPEG file of an image; raises `BrokenImage` with the reason."""
+        """A JPEG file of an image; raises `BrokenImage` with the reason, and lists the image as broken."""
+        try:
+            return self._picture(number, longest)
+        except BrokenImage as error:
+            self._images.broken[number] = str(error)  # it may have been removed since it was listed
+            raise
+
+    def _picture(self, number: int, longest: int) -> bytes:
         tag = self._images.tag(number)
         kept = self._kept(tag, longest) if longest in SMALL else None
         if kept is not None:
