@@ -155,9 +155,13 @@ class Predictor:
         return float(np.clip((worth * seen + USUAL_WORTH * USUAL_SLOPE) / (worth + USUAL_WORTH), 0, 1))
 
     def _learned(self, labels: Ids, check: bool) -> TACClassifier:
-        given = labels[self.rows].astype(np.int64)
-        none = given == NONE
-        return copy(self._base).refit(np.where(none, FREE, given), none=none if none.any() else None, check=check)
+        none = labels == NONE
+        return self.learned(np.where(none, FREE, labels).astype(np.int64), none, check=check)
+
+    def learned(self, given: NDArray[Any], none: NDArray[np.bool_], *, check: bool) -> TACClassifier:
+        """A classifier of labels (n,) as `TACClassifier` takes them, and of (n,) images that are of no class."""
+        known = none[self.rows]
+        return copy(self._base).refit(given[self.rows], none=known if known.any() else None, check=check)
 
     def _wide(self, values: NDArray[Any], other: Any) -> Any:
         """Values of the images with a vector (m,) -> of all images (n,); others get ``other``."""

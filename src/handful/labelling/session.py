@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +13,38 @@ from numpy.typing import NDArray
 from ..datasets.base import Bar, no_bar
 from ..embedders import DEFAULT, embed_files, load_embedder
 from ..errors import HandfulError
+from ..estimator.classifier import TACClassifier
 from ..estimator.head import head_of
-from .book import FREE, NONE, Book
+from .book import FREE, NONE, Book, Ids, NotThere
 from .predictor import Found, Predictor
 from .sources import find_images
 from .suggestions import choose
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Labels at one moment: their revision, (n,) the labels, and (n,) whether they were given by hand."""
+
+    revision: int
+    labels: Ids
+    by_hand: NDArray[np.bool_]
 
 
 class Session:
     """Images as vectors, labels that can be undone, and predictions that follow them.
 
     Args:
-        vectors: (n, dim) of the images.
+        vectors: (n, dim) of the images; None if they come later (:meth:`see`).
         names: of the images; their numbers if not given.
+        book: the labels, if there are any yet; by default none.
+        ids: (n,) which of the book's images these are; all by default.
         none_label: the label of images that belong to no class.
         options: of `Predictor`: ``head``, ``distractors``, ``iterations``.
 
     Attributes:
         book: the labels, with undo and redo: see `Book`.
         names: of the images.
+        predictor: what is known of the vectors; None without any.
 
     Example:
         >>> import numpy as np
@@ -47,20 +61,24 @@ class Session:
 
     def __init__(
         self,
-        vectors: NDArray[np.floating],
+        vectors: NDArray[np.floating] | None = None,
         names: Sequence[str] | None = None,
         *,
+        book: Book | None = None,
+        ids: NDArray[np.int64] | None = None,
         none_label: str = "none-of-these",
         **options: Any,
     ) -> None:
-        if vectors.ndim != 2 or len(vectors) < 2:
+        if vectors is not None and (vectors.ndim != 2 or len(vectors) < 2):
             raise HandfulError(f"a session needs the vectors (n, dim) of two images or more, got {vectors.shape}")
-        self.names = [str(number) for number in range(len(vectors))] if names is None else list(names)
-        if len(self.names) != len(vectors):
-            raise HandfulError(f"{len(vectors):,} vectors need as many names, got {len(self.names):,}")
-        self.book = Book(len(vectors), none_label)
+        count = len(names or ()) if vectors is None else len(vectors)
+        self.names = [str(number) for number in range(count)] if names is None else list(names)
+        if len(self.names) != count:
+            raise HandfulError(f"{count:,} vectors need as many names, got {len(self.names):,}")
+        self.book = Book(count, none_label) if book is None else book
+        self.ids = np.arange(count) if ids is None else ids
+        self.predictor: Predictor | None = None
         self._vectors, self._options = vectors, options
-        self._predictor: Predictor | None = None
         self._found: tuple[int, Found | None] = (-1, None)
 
     @classmethod
@@ -82,11 +100,21 @@ class Session:
     def label(self, images: int | str | Sequence[int | str], label: str | None) -> None:
         """Give images, by number or name, a label; None takes it back, ``none_label`` says that it is of no class."""
         asked = [images] if isinstance(images, int | str) else list(images)
-        by_name = {name: number for number, name in enumerate(self.names)} if any(
-            isinstance(one, str) for one in asked
-        ) else {}  # fmt: skip
-        numbers = [by_name.get(one, -1) if isinstance(one, str) else one for one in asked]
-        self.book.label(numbers, label)
+        self.book.label(self._numbers(asked), label)
+
+    def give(self, labels: Mapping[str, str], what: str = "labels") -> None:
+        """Give images a label each, as one action: name of the image -> label."""
+        numbers = self._numbers(list(labels))
+        self.book.name_labels(dict(zip(numbers, labels.values(), strict=True)), what)
+
+    def _numbers(self, images: list[int | str]) -> list[int]:
+        by_name: dict[str, int] = {}
+        if any(isinstance(one, str) for one in images):
+            by_name = {name: number for number, name in enumerate(self.names)}
+        numbers = [by_name.get(one, -1) if isinstance(one, str) else one for one in images]
+        if -1 in numbers:
+            raise NotThere(f"there is no image '{images[numbers.index(-1)]}'")
+        return [int(self.ids[number]) if number < len(self.ids) else number for number in numbers]
 
     def undo(self) -> None:
         self.book.undo()
@@ -94,22 +122,40 @@ class Session:
     def redo(self) -> None:
         self.book.redo()
 
+    def see(self, vectors: NDArray[np.floating], rows: NDArray[np.int64] | None = None) -> Predictor:
+        """Learn what can be learned without labels from the vectors (m, dim) of some images (m,), or of all."""
+        self.predictor = Predictor(vectors, rows, len(self.names), **self._options)
+        return self.predictor
+
+    def snapshot(self) -> Snapshot:
+        """The labels as they are now."""
+        return Snapshot(self.book.revision, self.book.plain[self.ids], self.book.by_hand[self.ids])
+
     def update(self) -> Found | None:
         """Predictions from all labels that there are; None as long as fewer than two classes have any."""
-        revision, labels = self.book.revision, self.book.plain
-        if self._found[0] != revision:
+        now = self.snapshot()
+        if self._found[0] != now.revision:
             found = None
-            if Predictor.possible(labels, np.arange(len(labels))):
-                self._predictor = self._predictor or Predictor(self._vectors, **self._options)
-                self._predictor.check(labels, self.book.by_hand)
-                found = self._predictor.predict(labels)
-            self._found = revision, found
+            if self._vectors is not None and Predictor.possible(now.labels, np.arange(len(now.labels))):
+                predictor = self.predictor or self.see(self._vectors)
+                predictor.check(now.labels, now.by_hand)
+                found = predictor.predict(now.labels)
+            self._found = now.revision, found
         return self._found[1]
+
+    def classifier(self) -> TACClassifier:
+        """The classifier behind the predictions; its classes are the names of the labels."""
+        if self._vectors is None:
+            raise HandfulError("there are no vectors yet")
+        names = {one.id: one.name for one in self.book.classes.values()}
+        labels = self.snapshot().labels
+        given = np.array([names.get(int(label), "") for label in labels], dtype=object)
+        return (self.predictor or self.see(self._vectors)).learned(given, labels == NONE, check=True)
 
     def labels(self) -> list[str | None]:
         """The label of each image, given or found."""
         found = self.update()
-        ids = self.book.plain if found is None else found.label
+        ids = self.snapshot().labels if found is None else found.label
         names = {FREE: None, NONE: self.book.none_label} | {one.id: one.name for one in self.book.classes.values()}
         return [names[int(number)] for number in ids]
 
@@ -117,25 +163,27 @@ class Session:
         """(n,) the probability of each label, 0 without a prediction, 1 for given ones."""
         found = self.update()
         chance = np.zeros(len(self.names), np.float32) if found is None else found.chance
-        return np.where(self.book.plain != FREE, np.float32(1), chance)
+        return np.where(self.snapshot().labels != FREE, np.float32(1), chance)
 
     def expected_accuracy(self) -> tuple[float, float, float] | None:
         """The accuracy to expect of images without a given label, and the ends of its 95 % interval."""
-        return None if self.update() is None or self._predictor is None else self._predictor.expected
+        return None if self.update() is None or self.predictor is None else self.predictor.expected
 
     def accept(self, surer: float) -> int:
         """Give all images whose label was found with at least this confidence that label; how many these are."""
         found = self.update()
         if found is None:
             raise HandfulError("there are no predictions to accept: label images of two classes first")
-        rows = np.flatnonzero((self.book.plain == FREE) & (found.label > NONE) & (found.chance >= surer))
-        return len(self.book.accept(rows.astype(np.int32), found.label[rows]).images)
+        rows = np.flatnonzero((self.snapshot().labels == FREE) & (found.label > NONE) & (found.chance >= surer))
+        return len(self.book.accept(self.ids[rows].astype(np.int32), found.label[rows]).images)
 
     def next_to_label(self, count: int = 12) -> list[int]:
         """Numbers of doubtful images that differ from one another, most useful first."""
         found = self.update()
-        given = self.book.plain != FREE
+        given = self.snapshot().labels != FREE
         rows = np.flatnonzero(~given)
+        if self._vectors is None:
+            return [int(row) for row in rows[:count]]
         doubt = np.zeros(len(rows)) if found is None else found.doubt[rows]
         unit = self._vectors / np.maximum(np.linalg.norm(self._vectors, axis=1, keepdims=True), 1e-12)
         return [int(rows[place]) for place in choose(doubt, unit[rows], unit[given], count)]

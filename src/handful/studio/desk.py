@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from ..embedders import Embedder, Precomputed
 from ..errors import HandfulError
 from ..labelling.book import FREE, KEYS, NONE, Action, Book, Conflict, Ids, NotThere
+from ..labelling.session import Session
 from ..labelling.sources import read_labels
 from ..labelling.suggestions import choose
 from .collection import Images
 from .embedding import Embedding, Progress
 from .events import Events
-from .learner import Learner, Snapshot, advice
+from .learner import Learner, advice
 from .log import Log
 from .look import Look, Query, Sight
 from .surroundings import Surroundings
@@ -36,7 +37,7 @@ class Desk:
         out: the folder of the log.
         embedder: maps images to vectors.
         labels: a CSV file ``path,label``, read in once.
-        options: of `Predictor`.
+        options: of `Session`: ``head``, ``distractors``, ``iterations``.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Desk:
         try:
             self.images = Images(photos, self.log)
             self.book = _read(self.log, self.images.known)
+            self.session = Session(names=self.images.names, book=self.book, ids=self.images.ids, **options)
             self.lock = threading.RLock()
             if labels is not None:
                 self._import(photos, labels)
@@ -60,7 +62,7 @@ class Desk:
         self._vectors: NDArray[np.float32] | None = None
         self.embedded, self._embedded_count = np.zeros(count, dtype=bool), 0
         self.progress = Progress("looking", "looking at the images", 0, count)
-        self.learner = Learner(self._labels, self._have, count, self._finished, self._told, **options)
+        self.learner = Learner(self.session, self.lock, self._have, self._finished, self._told)
         self.around = Surroundings(self.images, self._have, lambda what: self.events.tell(what, self.part(what)))
         self._looked: tuple[Any, Look] | None = None
         self.notices = self._notices()
@@ -124,7 +126,7 @@ class Desk:
         looked = self._looked
         if looked is None or looked[0] != key:
             with self.lock:
-                labels = self.book.plain[self.images.ids]
+                labels = self.session.snapshot().labels
             broken = np.zeros(len(self.images), dtype=bool)
             broken[list(self.images.broken)] = True
             sight = Sight(
@@ -217,11 +219,6 @@ class Desk:
             return "ready"
         known = sum(1 for given, _, _ in look.counts(list(self.book.classes)).values() if given)
         return "learning" if known > 1 else "one-class" if known else "no-labels"
-
-    def _labels(self) -> Snapshot:
-        with self.lock:
-            book = self.book
-            return Snapshot(book.revision, book.plain[self.images.ids], book.by_hand[self.images.ids])
 
     def _have(self) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """The images with a vector, and the vectors; not copied if all are there."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..labelling.book import FREE, Conflict, Ids
-from ..labelling.predictor import Found, Predictor, gain
+from ..labelling.predictor import Found, gain
+from ..labelling.session import Session, Snapshot
 from .embedding import in_the_background
 
 FEWEST = 8  # images with a vector from which on there is a model
@@ -24,15 +26,6 @@ GROWTH = 2.0  # by which the embedded images must have grown for the model to ta
 LITTLE = 0.005  # accuracy that more labels should bring
 MORE = 0.25  # more labels, of those there are; and at least LEAST_MORE
 LEAST_MORE = 10
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """Labels at one moment: their revision, (n,) the labels, and (n,) whether they were given by hand."""
-
-    revision: int
-    labels: Ids
-    by_hand: NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -72,29 +65,26 @@ class Learner:
     """Predicts in the background.
 
     Args:
-        labels: gives the labels as they are now.
+        session: with the labels.
+        alone: held while the labels change.
         vectors: gives the images that have a vector (m,), and the vectors.
-        count: how many images there are.
         finished: whether there will be no more vectors.
         tell: called when there are new predictions ("model"), or a new estimate of the accuracy ("checked").
-        options: of `Predictor`.
     """
 
     def __init__(
         self,
-        labels: Callable[[], Snapshot],
+        session: Session,
+        alone: AbstractContextManager[Any],
         vectors: Callable[[], tuple[NDArray[np.int64], NDArray[np.float32]]],
-        count: int,
         finished: Callable[[], bool],
         tell: Callable[[str], None],
-        **options: Any,
     ) -> None:
         self.opinion = Opinion()
         self.standing: Standing | None = None
         self.problem: str | None = None
-        self._labels, self._vectors, self._count, self._finished = labels, vectors, count, finished
-        self._tell, self._options = tell, options
-        self._predictor: Predictor | None = None
+        self._session, self._alone, self._vectors, self._finished = session, alone, vectors, finished
+        self._tell = tell
         self._confirmed = 0  # counts checks: the predictions after one are other ones
         self._used = -1
         self._wake, self._due, self._check_due, self._ended = threading.Condition(), False, False, False
@@ -147,14 +137,18 @@ class Learner:
                     self.busy = self._due
                     self._wake.notify_all()
 
+    def _labels(self) -> Snapshot:
+        with self._alone:
+            return self._session.snapshot()
+
     def _predict(self) -> None:
         rows, vectors = self._vectors()
-        known = 0 if self._predictor is None else len(self._predictor.rows)
+        known = 0 if self._session.predictor is None else len(self._session.predictor.rows)
         fresh = len(rows) >= FEWEST and (len(rows) >= GROWTH * known or (self._finished() and len(rows) > known))
         if fresh:
             order = np.argsort(rows, kind="stable")
-            self._predictor = Predictor(vectors[order], rows[order], self._count, **self._options)
-        predictor, now, last = self._predictor, self._labels(), self.opinion
+            self._session.see(vectors[order], rows[order])
+        predictor, now, last = self._session.predictor, self._labels(), self.opinion
         if predictor is None or not predictor.possible(now.labels, predictor.rows):
             if last.found is not None:
                 self.opinion, self.standing = Opinion(last.version + 1, now.revision), None
@@ -173,7 +167,7 @@ class Learner:
                 self._wake.notify_all()
 
     def _check(self) -> None:
-        predictor, now = self._predictor, self._labels()
+        predictor, now = self._session.predictor, self._labels()
         if predictor is None or not predictor.possible(now.labels, predictor.rows):
             return
         expected = predictor.check(now.labels, now.by_hand)
