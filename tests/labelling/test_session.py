@@ -31,7 +31,7 @@ def test_without_two_classes_nothing_is_predicted() -> None:
 
 def test_every_label_teaches_the_rest_and_undo_takes_it_back() -> None:
     vectors, truth = blobs()
-    session = Session(vectors, [f"{number}.jpg" for number in range(len(vectors))], distractors=False)
+    session = Session(vectors, [f"{number}.jpg" for number in range(len(vectors))])
     names = np.array(["a", "b", "c"])
     for number in (0, 30):
         session.label(f"{number}.jpg", names[truth[number]])
@@ -68,8 +68,8 @@ def test_images_without_a_vector_have_no_prediction_and_keep_their_label() -> No
     vectors, truth = blobs()
     rows = np.arange(0, 90, 2)
     labels = np.full(90, FREE, dtype=np.int32)
-    labels[[0, 30, 60, 1, 3]] = 1, 2, 3, 1, NONE
-    found = Predictor(vectors[rows], rows, 90, distractors=False).predict(labels)
+    labels[[0, 30, 60, 1, 3]] = 1, 2, 3, 1, NONE  # nothing can be learned from the last, which has no vector
+    found = Predictor(vectors[rows], rows, 90).predict(labels)
     assert (found.label[rows] == truth[rows] + 1).all()
     assert found.label[[1, 3, 5]].tolist() == [1, NONE, FREE] and found.best[5] == FREE
     assert found.is_none[3] and not found.is_none[5]
@@ -85,6 +85,11 @@ def test_accepted_labels_do_not_vouch_for_themselves() -> None:
     alone = predictor.check(labels, hand)
     accepted = predictor.predict(labels).label
     assert predictor.check(accepted, hand) == alone
+    again = predictor.predict(accepted, hand)
+    assert np.array_equal(again.label, accepted) and (again.chance == 1).all()
+    taken = accepted.copy()
+    taken[20:70] = FREE
+    assert np.array_equal(predictor.predict(taken, hand).label, accepted), "they teach nothing"
     assert predictor.check(accepted, np.ones(120, dtype=bool))[0] > alone[0]
 
 
@@ -108,3 +113,28 @@ def test_a_session_says_what_it_cannot_use() -> None:
         Session(vectors, ["one"])
     with pytest.raises(HandfulError, match="no image"):
         Session(vectors).label("nowhere.jpg", "a")
+
+
+def test_nothing_is_called_none_before_an_image_was_and_then_not_far_more_than_was() -> None:
+    vectors, truth = blobs(classes=4)
+    foreign = truth == 3
+    labels = np.full(120, FREE, dtype=np.int32)
+    labels[[0, 1, 2, 30, 31, 32, 60, 61, 62]] = np.repeat([1, 2, 3], 3)
+    predictor = Predictor(vectors)
+    first = predictor.predict(labels)
+    assert not first.is_none.any() and first.none_score[foreign].mean() < first.none_score[~foreign].mean()
+    labels[[90, 91]] = NONE
+    found = predictor.predict(labels)
+    assert found.is_none[foreign].mean() > 0.5 > 0.2 > found.is_none[~foreign].mean()
+
+
+def test_labels_of_typical_images_do_not_make_all_others_foreign() -> None:
+    vectors, truth = blobs(each=100)
+    labels = np.full(300, FREE, dtype=np.int32)
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    for kind in range(3):
+        mine = np.flatnonzero(truth == kind)
+        labels[mine[np.argsort(-unit[mine] @ unit[mine].mean(0))[:12]]] = kind + 1
+    far = int(np.argmin((unit @ unit[labels > 0].T).max(1)))
+    labels[far] = NONE
+    assert Predictor(vectors).predict(labels).is_none.mean() < 0.25

@@ -14,7 +14,7 @@ from .sources import check_label
 
 NONE, FREE = 0, -1  # in the place of a class's id: none of these; no label
 ACCEPTED = 1 << 20  # added to the id of a label that was found by a model and accepted, not given by hand
-KEYS = "123456789abcdefghijklmnopqrstuvwxyz"
+KEYS = "123456789abcdefghijklmopqrstuvwxyz"  # n is for none of these
 MOST_CLASSES = 2000
 Ids = NDArray[np.int32]
 
@@ -125,12 +125,18 @@ class Book:
             label, what = found.id, name
         return self.do(self._labelled(_count(len(numbers), what), numbers, np.int32(label), added))
 
-    def accept(self, images: Sequence[int] | Ids, labels: Ids) -> Action:
-        """Give each image the label that was found for it; those that have one keep theirs."""
+    def accept(self, images: Sequence[int] | Ids, labels: Ids, *, seen: bool = False) -> Action:
+        """Give each image the label that was found for it; those that have one keep theirs.
+
+        Args:
+            images: which.
+            labels: of each, by id.
+            seen: whether somebody looked at each of them: then it is as good as given by hand.
+        """
         numbers, found = self._checked(images), np.asarray(labels, dtype=np.int32)
         free = (self.labels[numbers] == FREE) & (found >= 0)
         numbers, found = numbers[free], found[free]
-        return self.do(self._labelled(f"{_count(len(numbers))} accepted", numbers, found + ACCEPTED))
+        return self.do(self._labelled(f"{_count(len(numbers))} accepted", numbers, found if seen else found + ACCEPTED))
 
     def name_labels(self, labels: dict[int, str], what: str) -> Action:
         """Give several images a label each, as one action: image -> name."""

@@ -15,6 +15,7 @@ from ..estimator.head import Head
 from .book import FREE, NONE, Ids
 
 HALVES = 4  # times that the labels are halved to see what half of them are worth
+MOST_NONE = 3.0  # times the share of "none of these" among the labels that it may be among the others
 USUAL_SLOPE, USUAL_WORTH = 0.4, 40.0  # log-odds of the accuracy for e times the labels; worth so many hidden labels
 Floats = NDArray[np.float32]
 
@@ -95,22 +96,28 @@ class Predictor:
         found = labels[rows]
         return bool(len(np.unique(found[found > 0])) > 1)
 
-    def predict(self, labels: Ids) -> Found:
-        """Labels (n,), `FREE`, `NONE` or ids -> predictions."""
-        model = self._learned(labels, False)
+    def predict(self, labels: Ids, by_hand: NDArray[np.bool_] | None = None) -> Found:
+        """Labels (n,), `FREE`, `NONE` or ids, and whether they were given by hand (n,) -> predictions.
+
+        Labels that were accepted and not given are the model's own, and teach it nothing.
+        """
+        model = self._learned(self._sure(labels, by_hand), False)
         chances = np.asarray(model.label_distributions_)
         every, best = np.arange(len(chances)), chances.argmax(1)
         rest = chances.copy()
         rest[every, best] = -1
         second = rest.argmax(1)
         scores, given = model.none_scores(), labels[self.rows]
-        threshold = float(model.none_threshold_)
+        threshold = _threshold(float(model.none_threshold_), scores[given == FREE], given)
         none = np.where(given == FREE, (scores <= threshold) & (threshold > 0), given == NONE)
         ids = model.classes_.astype(np.int32)
         label = np.where(given != FREE, given, np.where(none, NONE, ids[best]))
+        first = np.where(given > 0, given, ids[best])
+        runner_up = np.where(first == ids[best], ids[second], ids[best])
+        chance = np.where(given > 0, np.float32(1), chances[every, best])
         return Found(
-            self.rows, labels, self._wide(label, labels), self._wide(ids[best], FREE), self._wide(ids[second], FREE),
-            self._wide(chances[every, best], 0.0), self._wide(rest[every, second], 0.0), self._wide(scores, 1.0),
+            self.rows, labels, self._wide(label, labels), self._wide(first, FREE), self._wide(runner_up, FREE),
+            self._wide(chance, 0.0), self._wide(rest[every, second], 0.0), self._wide(scores, 1.0),
             self._wide(none, labels == NONE), threshold, model,
         )  # fmt: skip
 
@@ -120,8 +127,11 @@ class Predictor:
         Labels that were accepted are the model's own: they say nothing of its accuracy. So it is estimated with the
         others alone, if there are enough of them.
         """
-        sure = np.where(by_hand, labels, FREE).astype(np.int32)
-        model = self._learned(sure if self.possible(sure, self.rows) else labels, True)
+        sure = self._sure(labels, by_hand)
+        distractors = self._base.distractors
+        if not (sure[self.rows] == NONE).any():  # nothing is called none of these: see _threshold
+            self._base = copy(self._base).set_params(distractors=False)
+        model = self._learned(sure, True).set_params(distractors=distractors)
         low, high = model.expected_accuracy_interval_
         self._base, self.expected = model, (float(model.expected_accuracy_), float(low), float(high))
         return self.expected
@@ -154,6 +164,11 @@ class Predictor:
         worth = min(total for _, total in shares.values())
         return float(np.clip((worth * seen + USUAL_WORTH * USUAL_SLOPE) / (worth + USUAL_WORTH), 0, 1))
 
+    def _sure(self, labels: Ids, by_hand: NDArray[np.bool_] | None) -> Ids:
+        """The labels that were given by hand, if there are enough of them; else all."""
+        sure = labels if by_hand is None else np.where(by_hand, labels, FREE).astype(np.int32)
+        return sure if self.possible(sure, self.rows) else labels
+
     def _learned(self, labels: Ids, check: bool) -> TACClassifier:
         none = labels == NONE
         return self.learned(np.where(none, FREE, labels).astype(np.int64), none, check=check)
@@ -169,6 +184,20 @@ class Predictor:
         found = np.full(self.count, other, dtype=kind) if np.ndim(other) == 0 else other.astype(kind)
         found[self.rows] = values
         return found
+
+
+def _threshold(usual: float, scores: NDArray[np.float64], given: Ids) -> float:
+    """The threshold of ``none_score`` for images without a label.
+
+    People do not label a fair sample of the classes, but typical images, or doubtful ones. Measured by typical ones,
+    all others look foreign. So nothing is called none of these before an image was labelled so, and then not many
+    times the share that was.
+    """
+    known, all_known = int((given == NONE).sum()), int((given != FREE).sum())
+    if not known or not len(scores):
+        return 0.0
+    most = min(0.95, MOST_NONE * (known + 1) / (all_known + 2))
+    return min(usual, float(np.quantile(scores, most)))
 
 
 def gain(accuracy: float, slope: float, labels: int, more: int) -> float:

@@ -49,7 +49,7 @@ class Session:
     Example:
         >>> import numpy as np
         >>> vectors = np.array([[4.0, 1, 0], [1, 4, 0], [5, 1, 1], [4, 0, 1], [0, 5, 1], [1, 4, 1]])
-        >>> session = Session(vectors, distractors=False)
+        >>> session = Session(vectors)
         >>> session.label([0], "cat")
         >>> session.label([1], "dog")
         >>> session.labels()
@@ -139,7 +139,7 @@ class Session:
             if self._vectors is not None and Predictor.possible(now.labels, np.arange(len(now.labels))):
                 predictor = self.predictor or self.see(self._vectors)
                 predictor.check(now.labels, now.by_hand)
-                found = predictor.predict(now.labels)
+                found = predictor.predict(now.labels, now.by_hand)
             self._found = now.revision, found
         return self._found[1]
 

@@ -61,7 +61,7 @@ def _duplicates(desk: Desk, number: int) -> list[int]:
 
 
 def groups(desk: Desk, look: Look, examples: int = 24) -> dict[str, Any]:
-    """All groups, largest first, with their most typical images."""
+    """All groups, largest first, with images from the most typical to the least: a fair sample, which to label."""
     part, found = desk.part("groups"), look.sight.groups
     answer: dict[str, Any] = {**part, "groups": []}
     if found is None:
@@ -70,8 +70,8 @@ def groups(desk: Desk, look: Look, examples: int = 24) -> dict[str, Any]:
     for group, size in enumerate(found.sizes):
         start, end = np.searchsorted(found.of[order], [group, group + 1])
         mine = order[start:end]
+        some = np.unique(np.linspace(0, len(mine) - 1, min(examples, len(mine))).round().astype(int))
         answer["groups"].append({
-            "group": group, "size": int(size), "labelled": int(look.given[mine].sum()),
-            "examples": mine[:examples].tolist(),
+            "group": group, "size": int(size), "labelled": int(look.given[mine].sum()), "examples": mine[some].tolist(),
         })  # fmt: skip
     return answer

@@ -97,11 +97,12 @@ class Desk:
     def label(self, numbers: list[int] | NDArray[np.int64], name: str | None) -> dict[str, Any]:
         return self.do(lambda book: book.label(self.ids(numbers), name))
 
-    def accept(self, numbers: NDArray[np.int64] | list[int]) -> dict[str, Any]:
+    def accept(self, numbers: NDArray[np.int64], *, seen: bool) -> dict[str, Any]:
+        """Turn what was found for these images into given labels."""
         ids, found = self.ids(numbers), self.learner.opinion.found
         if found is None:
             raise Conflict("there are no predictions to accept: label images of two classes first")
-        return self.do(lambda book: book.accept(ids, found.label[np.asarray(numbers, dtype=np.int64)]))
+        return self.do(lambda book: book.accept(ids, found.label[numbers], seen=seen))
 
     def matching(self, query: Query, version: int | None) -> NDArray[np.int64]:
         """The images that match, if the predictions are still those of this version."""

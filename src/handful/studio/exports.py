@@ -104,7 +104,10 @@ def labelling(desk: Desk, given: bool = False) -> Labelling:
         ]
     else:
         kinds = [int(kind) for kind in found.model.classes_]
-        chances, rows = np.asarray(found.model.label_distributions_), found.rows
+        chances, rows = np.array(found.model.label_distributions_), found.rows
+        for place, kind in enumerate(kinds):  # also of labels that were accepted, which the model was not given
+            mine = labels[rows] == kind
+            chances[mine] = np.arange(len(kinds)) == place
         if given:
             kept = labels[rows] != FREE
             rows, chances = rows[kept], chances[kept]

@@ -157,7 +157,7 @@ class Learner:
         if not fresh and last.found is not None and now.revision == last.revision and self._used == self._confirmed:
             return
         used = self._confirmed
-        found = predictor.predict(now.labels)
+        found = predictor.predict(now.labels, now.by_hand)
         before = last.before if now.revision == last.revision else None if last.found is None else last.found.label
         self._used, self.opinion = used, Opinion(last.version + 1, now.revision, found, before)
         self._tell("model")
@@ -201,7 +201,7 @@ def advice(state: str, standing: Standing | None) -> tuple[str, bool]:
     if standing is None:
         return "Finding out how good it is ...", False
     middle, low, high = standing.accuracy
-    text = f"About {middle:.0%} of the images are labelled rightly ({low:.0%} to {high:.0%})."
+    text = f"About {_percent(middle)} % of the images are labelled rightly ({_percent(low)} to {_percent(high)} %)."
     if standing.gain is None:
         return text, False
     points = 100 * standing.gain
@@ -211,3 +211,7 @@ def advice(state: str, standing: Standing | None) -> tuple[str, bool]:
             True,
         )
     return f"{text} {standing.more} more labels would bring about {points:.1f} points.", False
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f}"

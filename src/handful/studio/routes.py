@@ -169,9 +169,9 @@ class _Api:
             raise HandfulError("give either 'images' or 'where'")
         version = whole(content, "version")
         if "images" in content:
-            return await _run(lambda: self.desk.accept(np.array(numbers(content), dtype=np.int64)))
+            return await _run(lambda: self.desk.accept(np.array(numbers(content), dtype=np.int64), seen=True))
         query = read_where(content["where"])
-        return await _run(lambda: self.desk.accept(self.desk.matching(query, version)))
+        return await _run(lambda: self.desk.accept(self.desk.matching(query, version), seen=False))
 
     def undo(self, request: Request) -> Response:
         return _json(self.desk.do(lambda book: book.undo()))
