@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import socket
 import sys
 from pathlib import Path
 
@@ -16,6 +17,9 @@ from hostile_cases import bomb, claimed_size, mutated_image, other_format
 
 from handful.datasets.images import BrokenImage, quiet
 from handful.studio.collection import Images
+from handful.studio.routes import application
+from handful.studio.security import Guard
+from handful.studio.server import _own_names
 from handful.studio.thumbnails import Thumbnails
 
 pytest_plugins = ["studio_fixtures"]
@@ -267,3 +271,13 @@ def test_hostile_images_neither_run_nor_kill(album, tmp_path) -> None:
             assert len(str(error)) < 500 and "\n" not in str(error)
     shown.close()
     assert outcomes == {True, "broken"}
+
+
+def test_a_studio_for_other_machines_knows_its_own_names(desk) -> None:
+    names = _own_names()
+    assert socket.gethostname() in names and "evil.example" not in names
+    guard = Guard(application(desk), names, PORT)
+    client = Client(guard, f"{socket.gethostname()}:{PORT}", guard.token, guard.cookie)
+    assert client.get("/api/state").status == 200
+    assert client.get("/api/state", headers={"cookie": None}).status == 401
+    refused(client, "GET", "/api/state", None, {"host": f"evil.example:{PORT}"}, 403)

@@ -12,7 +12,7 @@ from scipy.sparse import coo_array
 SEEN = 20_000  # images by which axes and groups are made; others join them
 LAID_OUT = 10_000  # the same for the map
 DIMENSIONS = 64
-BLOCK = 1 << 25  # pairs that are compared at a time
+BLOCK = 1 << 22  # pairs that are compared at a time
 MOST_GROUPS, ROUNDS = 64, 20
 # Cosine of two vectors from which on two images may show the same, for a small set and for a large one, where it would
 # take too long to look at all of these; how many of an image's nearest are looked at.

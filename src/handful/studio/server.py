@@ -6,6 +6,7 @@ import socket
 import threading
 import webbrowser
 from collections.abc import Callable
+from contextlib import suppress
 
 import uvicorn
 
@@ -15,6 +16,7 @@ from .routes import application
 from .security import Guard
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+EVERYWHERE = ("0.0.0.0", "::")
 BACKLOG, MOST_REQUESTS = 256, 400
 
 
@@ -31,8 +33,8 @@ def serve(desk: Desk, host: str, port: int, ready: Callable[[str], None], *, bro
     listener = _listen(host, port)
     port = listener.getsockname()[1]
     name = f"[{host}]" if ":" in host else host
-    guard = Guard(application(desk), {*LOOPBACK, name}, port)
-    shown = LOOPBACK[0] if host in ("0.0.0.0", "::") else name
+    guard = Guard(application(desk), {*LOOPBACK, name, *(_own_names() if host in EVERYWHERE else ())}, port)
+    shown = LOOPBACK[0] if host in EVERYWHERE else name
     address = f"http://{shown}:{port}/?token={guard.token}"
     config = uvicorn.Config(
         guard, http="h11", ws="none", lifespan="off", log_level="critical", access_log=False, proxy_headers=False,
@@ -49,6 +51,18 @@ def serve(desk: Desk, host: str, port: int, ready: Callable[[str], None], *, bro
         pass
     finally:
         listener.close()
+
+
+def _own_names() -> set[str]:
+    """What other machines may call this one: its names and addresses."""
+    found = {socket.gethostname(), socket.getfqdn()}
+    with suppress(OSError):
+        name, others, addresses = socket.gethostbyname_ex(socket.gethostname())
+        found |= {name, *others, *addresses}
+    with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        asked.connect(("192.0.2.1", 9))  # sends nothing, but says which address would be used
+        found.add(asked.getsockname()[0])
+    return found
 
 
 class _Server(uvicorn.Server):
