@@ -20,7 +20,7 @@ Edge = tuple[str, str]  # the importing module and the imported one, without the
 # From the top down. A room is a folder, or a module that lies in none.
 LAYERS = (
     ("cli", "__main__"),
-    ("experiments", "labelling", "bench"),
+    ("experiments", "labelling", "bench", "studio"),
     ("reports", "runs", "estimator"),
     ("methods", "embedders"),
     ("datasets", "functional", "episode", "sampling", "_linalg", "_spans"),
@@ -28,7 +28,8 @@ LAYERS = (
 )
 LEVEL = {room: -depth for depth, rooms in enumerate(LAYERS) for room in rooms}
 CLOSED = {  # rooms that a room may not import though their layer would allow it: it works without trainings
-    "labelling": {"runs", "experiments"},
+    "labelling": {"runs", "experiments", "studio"},
+    "studio": {"runs", "experiments"},
     "estimator": {"runs", "experiments"},
     "reports": {"runs"},
 }

@@ -30,6 +30,7 @@ from .models import export, models
 from .options import Command
 from .predict import predict
 from .reproduce import reproduce
+from .studio import studio
 from .train import train
 
 app = typer.Typer(
@@ -71,6 +72,7 @@ for command in (
     demo,
     label,
     predict,
+    studio,
     compare,
     bench,
 ):

@@ -83,6 +83,29 @@ def decode(payload: Payload, size: int, channels: int) -> Picture:
     return Picture(pixels, width, height)
 
 
+def within(content: bytes, longest: int) -> Image.Image:
+    """An image file as RGB, its longer side at most ``longest`` pixels, in its own shape; as :func:`decode` otherwise.
+
+    Raises:
+        BrokenImage: if it cannot be decoded, for whatever reason.
+    """
+    try:
+        image, _, held = _open_file(content, longest)
+        with _ALONE if held > LARGE else nullcontext():
+            image.load()
+            with suppress(Exception):
+                ImageOps.exif_transpose(image, in_place=True)
+            image = _plain(image, "RGB")
+            image.thumbnail((longest, longest), Image.Resampling.LANCZOS, reducing_gap=3)
+        return image
+    except BrokenImage:
+        raise
+    except MemoryError:
+        raise BrokenImage("does not fit into memory") from None
+    except Exception as error:
+        raise BrokenImage(printable(str(error)) or type(error).__name__) from error
+
+
 @contextmanager
 def quiet() -> Iterator[None]:
     """No word from Pillow about odd metadata. Around a whole pass, not per image: warnings know no threads."""

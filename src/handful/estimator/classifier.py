@@ -251,6 +251,11 @@ class TACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         return np.concatenate([self._rates(part) for part in self._seen(X)])
 
+    def none_scores(self) -> NDArray[np.float64]:
+        """(n_samples,) the :meth:`none_score` of the rows of ``fit``, which are not looked at again."""
+        check_is_fitted(self, "classes_")
+        return np.concatenate([self._rates(part) for _, part in _parts(self._space.view, len(self.classes_))])
+
     def is_none(self, X: Any) -> NDArray[np.bool_]:  # noqa: N803
         """(n_samples,) bool: rows that belong to no class."""
         found: NDArray[np.bool_] = (self.none_score(X) <= self.none_threshold_) & (self.none_threshold_ > 0)

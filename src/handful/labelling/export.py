@@ -122,14 +122,19 @@ def link_images(found: Labelling, files: Files, out: Path) -> None:
 
 def _places(found: Labelling, out: Path) -> Iterator[tuple[Prediction, Path]]:
     """Where each image goes, in folders that are there."""
-    folders = folder_names(one.label for one in found.predictions)
-    taken: set[str] = set()
-    for one in found.predictions:
-        folder = NONE_FOLDER if one.is_none else folders[one.label]
-        name = _unique(_flat_name(one.path), taken, f"{folder}/")
-        path = out / EXPORT / folder / name
+    for one, place in places(found.predictions):
+        path = out / EXPORT / place
         path.parent.mkdir(parents=True, exist_ok=True)
         yield one, path
+
+
+def places(predictions: Sequence[Prediction]) -> Iterator[tuple[Prediction, PurePosixPath]]:
+    """Where each image goes if each class has a folder, in names that every system can have."""
+    folders = folder_names(one.label for one in predictions)
+    taken: set[str] = set()
+    for one in predictions:
+        folder = NONE_FOLDER if one.is_none else folders[one.label]
+        yield one, PurePosixPath(folder, _unique(_flat_name(one.path), taken, f"{folder}/"))
 
 
 def folder_names(labels: Iterable[str]) -> dict[str, str]:

@@ -21,6 +21,7 @@ from ..estimator.classifier import TACClassifier
 from ..estimator.head import Head, head_of
 from ..estimator.suggestions import suggest
 from .estimate import Estimate, cross_validate
+from .session import Session
 from .sources import Collection, collect, look_alike
 
 DOUBTFUL = 0.6  # confidence below which a label is called doubtful
@@ -238,10 +239,14 @@ def _fit(images: EmbeddedImages, collection: Collection, settings: Settings) -> 
         raise HandfulError(
             f"the head {head.name} is for vectors of {head.features}, but {images.embedder} gives {features}"
         )
-    look = "auto" if settings.distractors else False
-    model = TACClassifier(head, iterations=settings.iterations, distractors=look)
     with _explained():
-        model.fit(images.vectors, given, none=none if none.any() else None)
+        session = Session(
+            images.vectors, images.names, none_label=collection.none_label, head=head,
+            distractors=settings.distractors, iterations=settings.iterations,
+        )  # fmt: skip
+        labels = {name: label for name, label in zip(images.names, given, strict=True) if label}
+        session.give(labels | dict.fromkeys(np.array(images.names, dtype=object)[none], collection.none_label))
+        model = session.classifier()
     model.embedder_ = images.origin
     return Fitted(images, collection, settings, given, none, model)
 

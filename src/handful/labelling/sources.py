@@ -94,7 +94,7 @@ def _divided(given: dict[str, str], none_label: str) -> tuple[dict[str, str], fr
     known = {name: label for name, label in given.items() if name not in none}
     classes = sorted(set(known.values()))
     for label in classes:
-        _check_label(label)
+        check_label(label)
     if len(classes) < 2:
         what = "no image is labelled" if not classes else f"all labelled images are of one class, '{classes[0]}'"
         raise HandfulError(f"{what}: label some images of two classes or more, in a CSV file path,label (--labels)")
@@ -258,7 +258,7 @@ def _plain(name: str) -> str:
     return unicodedata.normalize("NFC", name.encode("utf-8", "backslashreplace").decode())
 
 
-def _check_label(label: str) -> None:
+def check_label(label: str) -> None:
     parts = PurePosixPath(label.replace("\\", "/")).parts
     if len(parts) != 1 or parts[0] in (".", "..", "/") or not label.isprintable() or len(label.encode()) > 200:
         raise HandfulError(
