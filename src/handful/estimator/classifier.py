@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import copy
+from dataclasses import replace
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,11 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..embedders.origin import Origin
-from .confidence import expected_accuracy, temperature
+from .confidence import Accuracy, expected_accuracy
 from .foreign import judge
 from .head import Head, load_head
 from .labels import mark_none, read_labels
-from .refinement import CELLS, CROWD, REFINED, Model, Settings, Task, refine
+from .refinement import CELLS, CROWD, REFINED, Model, Settings, Task, refine, temperature
 from .rows import NONE, Floats, Frame, chunks, softmax, unit
 from .saved import load_attributes, save_attributes
 from .space import Space, View, evenly, see
@@ -148,7 +149,8 @@ class TACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return found
 
     _crowd: float  # what the last check found: how many labels the unlabelled rows of a class count as,
-    _temperature: float  # and the factor of the logits
+    _temperature: float  # the factor of the logits,
+    _accuracy: Accuracy  # and the accuracy to expect
 
     def _fit(self, X: Any, y: Any, none: Any) -> None:  # noqa: N803
         self._settings()
@@ -179,15 +181,17 @@ class TACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self._head is not None and self._head.references is not None:
             totals = np.eye(task.classes)[task.labels].T @ space.smoothed(labelled)
             adapt = self._head.adapt(totals)
-        crowd: float = CROWD if check else self._crowd
-        settings = Settings(settings.iterations, settings.scale, crowd, adapt)
+        settings = replace(settings, adapt=adapt)
+        if not check:
+            settings = replace(settings, crowd=self._crowd, accuracy=self._accuracy.expected)
         model = refine(task, settings)
         if check:
             self._accuracy = expected_accuracy(task, model, settings)
             odds = self._accuracy.expected / (1 - self._accuracy.expected)
             self._crowd = float(np.clip(CROWD * odds, LEAST_CROWD, MOST_CROWD))
             if settings.iterations:
-                model = refine(task, Settings(settings.iterations, settings.scale, self._crowd, adapt))
+                settings = replace(settings, crowd=self._crowd, accuracy=self._accuracy.expected)
+                model = refine(task, settings)
             some = evenly(free, CALIBRATED)
             logits = model.logits(space.smoothed(some if len(some) else labelled))
             self._temperature = 1.0 if settings.scale else temperature(logits, self._accuracy.expected)

@@ -123,15 +123,3 @@ def folds(space: Space, labelled: Rows, labels: NDArray[np.int64]) -> tuple[NDAr
     turn = np.argsort(np.argsort(first))[labels[ordered]]
     fold[ordered] = np.where(shots[labels[ordered]] > 1, (place + turn) % count, -1)
     return fold, count
-
-
-def temperature(logits: Floats, accuracy: float) -> float:
-    """The factor of the logits with which the mean confidence is the accuracy to expect."""
-    low, high = 1e-3, 1e2
-    for _ in range(40):
-        middle = (low * high) ** 0.5
-        if float(softmax(logits * logits.dtype.type(middle)).max(1).mean()) > accuracy:
-            high = middle
-        else:
-            low = middle
-    return float((low * high) ** 0.5)

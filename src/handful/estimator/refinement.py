@@ -10,7 +10,8 @@ The recipe, of which `refine` is the loop:
 4. logits: cosines with the means, so sharp that the best class leads by 5 nats on average,
 5. plus the labels' own regression, the more labels the more (in the last refinement a kernel one, in this space),
 6. plus the classes' shares: even ones if the estimated ones are nearly even (but a class that would have to be favoured
-   by more than 2 nats for it is left small: it may be absent), else half the log of the estimated ones;
+   by more than 2 nats for it is left small: it may be absent), else half the log of the estimated ones, or more where
+   the logits are much sharper than they are right;
 7. soft labels: the softmax of the logits.
 """
 
@@ -36,9 +37,11 @@ EARLY = 0.5  # weight of the first regression, until the last refinement
 KERNEL = 4.0  # of the last one: exp(KERNEL (cosine - 1))
 FULL_REGRESSION = 10.0  # labels a class from which the regression has its full weight
 UNEVEN, UNEVEN_WIDTH = 0.11, 0.02  # nats that shares differ from even ones, where they begin to count as uneven
+PRIOR, BAYES = 0.5, 0.25  # weight of the log of the shares: at least, and of what Bayes' rule asks for
 FAVOUR = 2.0  # nats by which a class may be favoured over the median class, or disfavoured, to make classes even
 JUDGED = 2  # refinements before that is judged
 REFINED = 4000  # unlabelled rows that take part
+CALIBRATED = 300  # of them, by which shares are weighed
 CELLS = 1 << 22  # rows times classes of the soft labels: with very many classes, fewer rows take part
 SUPPORT = 2000  # labelled rows in a kernel regression, at most
 Doubles = NDArray[np.float64]
@@ -82,12 +85,16 @@ class Scatter:
 
 @dataclass(frozen=True)
 class Settings:
-    """How to refine: how often, how sharply (None: `LEAD`), how much unlabelled rows count, and in which space."""
+    """How to refine: how often, how sharply (None: `LEAD`), how much unlabelled rows count, and in which space.
+
+    Of the expected accuracy, if it is known, follows how much the shares of the classes count.
+    """
 
     iterations: int = 6
     scale: float | None = None
     crowd: float = CROWD
     adapt: Adapt | None = None
+    accuracy: float | None = None
 
 
 @dataclass(frozen=True)
@@ -145,7 +152,7 @@ def refine(task: Task, settings: Settings) -> Model:
     scatter = Scatter.of(labels, rows)
     alone = _sharp(ridge(task, unit(space.raw(task.unlabelled))))
     trust = min(1.0, (k / (1 / shots).sum() - 1) / min(FULL_REGRESSION, settings.crowd))
-    own, regression, even, level = EARLY * trust * alone, None, 0.0, np.zeros(k)
+    own, regression, even, level, sure = EARLY * trust * alone, None, 0.0, np.zeros(k), trust
     soft = softmax(_start(task, alone))  # 1.
     model = nearest_means(given, rows if len(rows) else labels, scatter, settings)
     for number in range(settings.iterations):
@@ -166,7 +173,8 @@ def refine(task: Task, settings: Settings) -> Model:
             trust *= LEAD / lead(own)
             own = trust * own
         logits = sharpness * cosines + own  # 4., 5.
-        uneven = 0.5 * np.log((mass + shots) / (mass + shots).sum())
+        uneven = np.log((mass + shots) / (mass + shots).sum())
+        uneven *= PRIOR if number < JUDGED else prior(logits, sure, None if settings.scale else settings.accuracy)
         if number == JUDGED:
             even = evenness(softmax(logits + uneven.astype(rows.dtype)))
         level = balance(logits, shots, level) if even else level
@@ -274,6 +282,36 @@ def balance(logits: Floats, shots: Doubles, bias: Doubles, rounds: int = 4) -> D
         bias = bias + np.log(wanted) - np.log(np.maximum(shares, 1e-9))
     middle = np.median(bias)
     return np.clip(bias, middle - FAVOUR, middle + FAVOUR)
+
+
+def prior(logits: Floats, trust: float, accuracy: float | None) -> float:
+    """The weight of the log of the shares.
+
+    Logits are as sharp as `LEAD` whatever they are worth. If it takes a factor t to make the mean confidence equal to
+    the accuracy, then Bayes' rule gives shares the weight 1 / t in them; estimated shares get a part of that, and the
+    less the fewer labels there are.
+    """
+    some = logits[:: max(1, len(logits) // CALIBRATED)]
+    if accuracy is None or not len(some) or confidence(some, BAYES / PRIOR) <= accuracy:
+        return PRIOR
+    return PRIOR + trust * max(0.0, BAYES / temperature(some, accuracy) - PRIOR)
+
+
+def confidence(logits: Floats, factor: float) -> float:
+    """The mean confidence of these logits times a factor."""
+    return float(softmax(logits * logits.dtype.type(factor)).max(1).mean())
+
+
+def temperature(logits: Floats, accuracy: float) -> float:
+    """The factor of the logits with which the mean confidence is the accuracy to expect."""
+    low, high = 1e-3, 1e2
+    for _ in range(40):
+        middle = (low * high) ** 0.5
+        if confidence(logits, middle) > accuracy:
+            high = middle
+        else:
+            low = middle
+    return float((low * high) ** 0.5)
 
 
 def lead(logits: Floats) -> float:
