@@ -163,25 +163,33 @@ def judge(space: Space, labelled: Rows, labels: NDArray[np.int64], classes: int,
     ready = replace(start, centres=centres, spreads=spreads)
     each = ready.each(view)
     scores, each = np.quantile(each.mean(1), np.linspace(0, 1, GRID)), np.sort(each, axis=0)
-    ranks, out = [], evenly(np.flatnonzero(fold >= 0), max(1, CELLS // (count * classes)))
-    for number in range(count):  # how foreign the left-out labels look, among the unlabelled rows of the same fold
-        looks = ready.each(space.view.rows(labelled[out[fold[out] == number]]))[:, number]
+    ranks, cosines = [], []
+    out = [evenly(np.flatnonzero(fold == number), max(1, CELLS // (count * classes))) for number in range(count)]
+    for number, left in enumerate(out):  # how foreign left-out labels look, among the unlabelled rows of the same fold
+        looks = ready.each(space.view.rows(labelled[left]))[:, number]
         ranks.append(np.searchsorted(each[:, number], looks) + 0.5)
-    seen, error = _seen(rows[out], means[fold[out]], labels[out]) if len(out) and classes > 1 else (0.5, 0.0)
+        cosines.append(rows[left] @ means[number].T)
     ranked = np.concatenate(ranks) / (len(free) + 1)
+    seen, error = _seen(np.concatenate(cosines), labels[np.concatenate(out)])
     return replace(ready, scores=scores, ranks=np.linspace(0, 1, GRID), labels=ranked, seen=seen, seen_error=error)
 
 
-def _seen(rows: Floats, means: Floats, labels: NDArray[np.int64]) -> tuple[float, float]:
-    """How often a row looks more foreign without its class (rows, classes, reduced) than others do with theirs."""
-    cosines = np.einsum("id,ikd->ik", rows, means).astype(np.float64)
-    every, classes = np.arange(len(rows)), cosines.shape[1]
+def _seen(cosines: Floats, labels: NDArray[np.int64]) -> tuple[float, float]:
+    """How often a row looks more foreign without its class than others do with theirs, and the standard error.
+
+    Args:
+        cosines: (rows, classes) of left-out labels with the class means.
+        labels: (rows,) their classes.
+    """
+    count, classes = cosines.shape
+    if not count or classes < 2:
+        return 0.5, 0.0
     inside = np.sort(logsumexp(ENERGY * cosines, axis=1))
-    cosines[every, labels] = -np.inf
-    outside = logsumexp(ENERGY * cosines, axis=1) + np.log(classes / (classes - 1))
-    above = 1 - (np.searchsorted(inside, outside, "left") + np.searchsorted(inside, outside, "right")) / 2 / len(rows)
-    counts = np.bincount(labels, minlength=classes)
-    by_class = (np.bincount(labels, above, minlength=classes) / np.maximum(counts, 1))[counts > 0]
+    others = np.where(np.arange(classes) == labels[:, None], -np.inf, ENERGY * cosines)
+    outside = logsumexp(others, axis=1) + np.log(classes / (classes - 1))
+    below = (np.searchsorted(inside, outside, "left") + np.searchsorted(inside, outside, "right")) / (2 * count)
+    shots = np.bincount(labels, minlength=classes)
+    by_class = (np.bincount(labels, 1 - below, minlength=classes) / np.maximum(shots, 1))[shots > 0]
     return float(by_class.mean()), float(by_class.std() / len(by_class) ** 0.5)
 
 
