@@ -71,6 +71,7 @@ class Curve:
         draws: how many.
         mean, interval: (rounds + 1,) on the rows of the classes that are still unlabelled.
         ahead, ahead_interval: (rounds + 1,) of a random choice, in the same draws.
+        gain, gain_interval: the mean of that over the rounds.
     """
 
     source: str
@@ -81,6 +82,8 @@ class Curve:
     interval: NDArray[np.float64]
     ahead: NDArray[np.float64]
     ahead_interval: NDArray[np.float64]
+    gain: float
+    gain_interval: float
 
 
 def learning_curves(
@@ -146,7 +149,10 @@ def _curves(source: str, case: Case, tables: dict[str, dict[str, NDArray[np.floa
     found = []
     for way, own in values.items():
         ahead = own - values[RANDOM]
-        halves = (np.array([half_interval(column) for column in part.T]) for part in (own, ahead))
-        interval, ahead_interval = halves
-        found.append(Curve(source, case, way, len(own), own.mean(0), interval, ahead.mean(0), ahead_interval))
+        interval, ahead_interval = (np.array([half_interval(column) for column in part.T]) for part in (own, ahead))
+        gains = ahead[:, 1:].mean(1)
+        found.append(Curve(
+            source, case, way, len(own), own.mean(0), interval, ahead.mean(0), ahead_interval, float(gains.mean()),
+            half_interval(gains),
+        ))  # fmt: skip
     return found

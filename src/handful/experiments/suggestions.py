@@ -62,7 +62,7 @@ def write_suggestions(
 
 def mean_ahead(curves: Sequence[Curve], way: str) -> float:
     """How far a way to choose is ahead of a random choice (points), mean over rounds and starts."""
-    return 100 * float(np.mean([one.ahead[1:].mean() for one in curves if one.way == way]))
+    return 100 * float(np.mean([one.gain for one in curves if one.way == way]))
 
 
 def _start(case: Case) -> str:
@@ -74,6 +74,6 @@ def _line(curves: Sequence[Curve], source: str, case: Case) -> list[str]:
     ahead = [own[way] for way in WAYS if way != RANDOM]
     return [
         f"{source}, {_start(case)}",
-        *(f"{100 * one.ahead[1:].mean():+.1f} ± {100 * one.ahead_interval[1:].mean():.1f}" for one in ahead),
+        *(f"{100 * one.gain:+.1f} ± {100 * one.gain_interval:.1f}" for one in ahead),
         *(f"{100 * own[way].mean[-1]:.1f}" for way in WAYS),
     ]
