@@ -92,7 +92,7 @@ def change_json(path: Path, **changes: object) -> None:
         ({"backbone_options": {"width": -1}}, "do not describe a model"),
         ({"backbone_options": {"depth": 9}}, "the backbone 'conv4' has no option 'depth': choose from width"),
         ({"backbone": "resnet"}, "unknown backbone 'resnet'"),
-        ({"method": "maml"}, "unknown method 'maml'"),
+        ({"method": "reptile"}, "unknown method 'reptile'"),
     ],
 )
 def test_settings_of_absurd_size_are_refused_before_they_take_memory(config, changes, sentence):
@@ -187,7 +187,7 @@ def test_a_whole_number_is_a_float_too(run):
     assert load_run(run)[0].learning_rate == 1
 
 
-@pytest.mark.parametrize("changes", [{"dataset": "cifar"}, {"method": "maml"}, {"backbone": "resnet"}])
+@pytest.mark.parametrize("changes", [{"dataset": "cifar"}, {"method": "reptile"}, {"backbone": "resnet"}])
 def test_unknown_names_in_a_file(run, changes):
     change_json(run / "config.json", **changes)
     with pytest.raises(HandfulError, match=r"unknown .*: choose one of"):

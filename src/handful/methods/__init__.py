@@ -18,6 +18,7 @@ from .ilpc import LabelCleaning
 from .imp import InfiniteMixture
 from .laplacian_shot import LaplacianShot
 from .lst import SelfTraining
+from .maml import Maml
 from .matching import MatchingNetwork
 from .metagan import MetaGan
 from .paddle import PartitionPenalty
@@ -64,6 +65,7 @@ _OWN: dict[str, type[Method]] = {
     "siamese": SiameseNetwork,
     "snail": Snail,
     "lst": SelfTraining,
+    "maml": Maml,
 }
 
 

@@ -39,6 +39,8 @@ class Method(nn.Module):
         reads_maps: whether it reads vectors as feature maps; the backbone's ``feature_shape`` is then its third
             argument.
         training_free: whether it has nothing to learn, so that it can be used with the vectors of any run.
+        adapts_backbone: whether it adapts the backbone itself to each task. Then the items of an episode are stored
+            images once :meth:`attach` has given it the backbone, and nothing is embedded in advance.
         turns: the parts of a training step, each with an optimiser of its own; see :meth:`loss`.
         forms: sets of options by name, for the option ``form``; ``published`` is the method as its authors have it.
     """
@@ -50,6 +52,7 @@ class Method(nn.Module):
     in_order: ClassVar[bool] = False
     reads_maps: ClassVar[bool] = False
     training_free: ClassVar[bool] = False
+    adapts_backbone: ClassVar[bool] = False
     turns: ClassVar[tuple[str, ...]] = ("learner",)
     forms: ClassVar[Forms] = {}
 
@@ -100,6 +103,9 @@ class Method(nn.Module):
     def trains_on_unlabelled(self) -> bool:
         """Whether unlabelled images play a part in training; if not, there is no need to show any."""
         return self.iterative and self.train_iterations > 0
+
+    def attach(self, backbone: nn.Module, to_input: Callable[[Tensor], Tensor]) -> None:
+        """Give a method that adapts the backbone what it adapts, and what turns stored images into its input."""
 
     def check_ways(self, ways: int) -> None:
         """Raise a HandfulError if the method cannot tell so many classes apart."""

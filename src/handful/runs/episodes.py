@@ -170,7 +170,7 @@ def map_episodes(
     if batch is None:
         spec = sampler.spec
         images = images_of(spec) if unlabelled else spec.ways * (spec.shots + spec.queries)
-        batch = max(1, BATCH_BYTES // (images * vectors.shape[1] * vectors.element_size()))
+        batch = max(1, BATCH_BYTES // (images * vectors[0].numel() * vectors.element_size()))
     block_size = batch * max(1, BLOCK // batch)
     method.eval()
 
@@ -267,8 +267,18 @@ def best_iterations(by_iteration: Sequence[float] | NDArray[np.float64]) -> int:
     return 1 + int(np.argmax(by_iteration[1:])) if len(by_iteration) > 1 else 0
 
 
-def embed_used(backbone: nn.Module, images: ImageSet, sampler: EpisodeSampler, episodes: int) -> Tensor:
-    """Embeddings of those images that the first ``episodes`` episodes show; the rows of others are not filled."""
+def stored(images: ImageSet, device: torch.device) -> Tensor:
+    """All images as they are, in the place of vectors, for a method that adapts the backbone."""
+    return torch.from_numpy(np.array(images.images)).to(device)
+
+
+def embed_used(method: Method, backbone: nn.Module, images: ImageSet, sampler: EpisodeSampler, episodes: int) -> Tensor:
+    """Embeddings of those images that the first ``episodes`` episodes show; the rows of others are not filled.
+
+    For a method that adapts the backbone, the images as they are.
+    """
+    if method.adapts_backbone:
+        return stored(images, next(backbone.parameters()).device)
     episode = sampler.batch(0, episodes)
     used = torch.unique(torch.cat([part.flatten() for part in (episode.support, episode.query, episode.unlabelled)]))
     found = embed(backbone, images.images, used.numpy())

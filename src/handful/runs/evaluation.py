@@ -19,8 +19,9 @@ from ..embedders.shipped import is_shipped
 from ..io import refuse_links, write_json
 from ..machine import compute_device
 from .config import MOST_REFINEMENTS, MOST_SEED, RunConfig, check_range
-from .episodes import Accuracy, Protocol, choose_iterations, embed, evaluate
+from .episodes import Accuracy, Protocol, choose_iterations, embed, evaluate, stored
 from .folder import check_unseen, load_images, load_run
+from .learner import Learner
 from .results import Result, Trained
 from .tuning import tunable, tune, with_multiplier
 from .vectors import kept_vectors
@@ -41,6 +42,12 @@ class Embedded:
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], Tensor] = {}
+
+    def items(self, learner: Learner, images: ImageSet, bar: Bar) -> Tensor:
+        """What the method of a model gets of each image: its vector, or the image itself if it adapts the backbone."""
+        if learner.method.adapts_backbone:
+            return stored(images, next(learner.backbone.parameters()).device)
+        return self.vectors(learner.backbone, images, bar)
 
     def vectors(self, backbone: nn.Module, images: ImageSet, bar: Bar) -> Tensor:
         key = (images.split, images.fingerprint())
@@ -117,7 +124,7 @@ def evaluate_run(
     choices, chosen_on = None, None
     if iterations is None or (tuned and tunable(learner.method)):
         validation = load_images(config, "val", strict=chosen.strict, bar=tick)
-        found = embedded.vectors(learner.backbone, validation, tick)
+        found = embedded.items(learner, validation, tick)
         chosen_on = "validation classes" if iterations is None else None
         if tuned:
             choices = tune(learner.method, found, validation, protocol, iterations)
@@ -125,7 +132,7 @@ def evaluate_run(
             iterations = choices.iterations
         else:
             iterations = choose_iterations(learner.method, found, validation, protocol)
-    vectors = embedded.vectors(learner.backbone, test, tick)
+    vectors = embedded.items(learner, test, tick)
     ticking, begun = tick("episodes", protocol.splits * protocol.episodes), time.perf_counter()
     accuracy = evaluate(learner.method, vectors, test, protocol, iterations, progress=ticking)
     done = time.perf_counter()

@@ -52,7 +52,7 @@ def load_run(folder: Path, method: str | None = None) -> tuple[RunConfig, Learne
                 f"{folder} was trained as '{config.method}', which does not learn what '{method}' needs: "
                 f"train a run with --method {method}"
             )
-        learner.method = other
+        learner.use(other)
     load_model(learner, tensors, folder)
     return config, learner.eval(), state
 

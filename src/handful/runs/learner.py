@@ -41,29 +41,40 @@ class Learner(nn.Module):
         jitter: float = 0.0,
     ) -> None:
         super().__init__()
-        self.backbone, self.method, self.precision = backbone, method, PRECISIONS[precision]
+        self.backbone, self.precision = backbone, PRECISIONS[precision]
         self.augment, self.jitter = augment, jitter
         self.auxiliary = None
+        self.use(method)
+
+    def use(self, method: Method) -> None:
+        """Take a method, which is given the backbone in case it adapts it."""
+        self.method = method
+        method.attach(self.backbone, to_input)
 
     def forward(self, episode: Episode, turn: str = "learner", extra: Extra | None = None) -> Tensor:
         """Images (..., height, width, channels) uint8 -> scalar loss of one turn of the method."""
-        embedded = episode.map_images(self.embed)
-        loss = self.method.loss(embedded, turn)
+        adapts = self.method.adapts_backbone
+        seen = episode.map_images(self.augmented if adapts else self.embed)
+        loss = self.method.loss(seen, turn)
         if self.auxiliary is not None and extra is not None and turn == self.method.turns[0]:
-            loss = loss + self.auxiliary(self, embedded, extra)
+            loss = loss + self.auxiliary(self, episode.map_images(self.embed) if adapts else seen, extra)
         return loss
 
     def embed(self, images: Tensor, backbone: nn.Module | None = None, *, jitter: bool = True) -> Tensor:
         """Stored images (n, height, width, channels) -> vectors (n, D), augmented in training."""
-        if self.training and self.augment:
-            images = shift_and_flip(images)
-        if self.training and self.jitter and jitter:
-            images = colour_jitter(images, self.jitter)
-        pixels = to_input(images)
+        pixels = to_input(self.augmented(images, jitter=jitter))
         mixed = self.precision != torch.float32
         with torch.autocast(pixels.device.type, self.precision if mixed else None, enabled=mixed):
             vectors: Tensor = (backbone or self.backbone)(pixels)
         return vectors.to(pixels.dtype)
+
+    def augmented(self, images: Tensor, *, jitter: bool = True) -> Tensor:
+        """Stored images, changed at random in training if that is wanted."""
+        if self.training and self.augment:
+            images = shift_and_flip(images)
+        if self.training and self.jitter and jitter:
+            images = colour_jitter(images, self.jitter)
+        return images
 
     def turn_parameters(self) -> dict[str, list[nn.Parameter]]:
         """The parameters that each turn of a training step moves."""

@@ -210,7 +210,7 @@ def validate(
     learner: Learner, images: ImageSet, sampler: EpisodeSampler, episodes: int
 ) -> tuple[Accuracy, dict[str, float]]:
     """Accuracy on validation classes at the number of refinements that is best there; that of each ablation beside."""
-    vectors = embed_used(learner.backbone, images, sampler, episodes)
+    vectors = embed_used(learner.method, learner.backbone, images, sampler, episodes)
 
     def measure(method: Method) -> Accuracy:
         table = episode_accuracies(method, vectors, sampler, episodes, MOST_ITERATIONS)
