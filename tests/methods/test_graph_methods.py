@@ -1,4 +1,4 @@
-"""EPNet and iLPC against loops of their formulas, and on two moons."""
+"""EPNet, iLPC and ICI against loops of their formulas, and on cases made for them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from episodes import WAYS, make_episode, method
 from test_adapting import accuracy, class_means, prepared, squares, two_moons, unit
 
 from handful import HandfulError, build_method
+from handful.methods.ici import incredibility, residual_projection
 
 
 def naive_propagator(x, alpha):
@@ -98,8 +99,41 @@ def naive_ilpc(episode, transductive, neighbours=15, best=3):
     return query @ weights.T + bias
 
 
+def naive_doubt(x, labels, components):
+    """Lengths of each point's own row in the regression, summed over falling penalties, row by row."""
+    centred = x - x.mean(0)
+    main = torch.linalg.svd(centred, full_matrices=False)[0][:, :components]
+    residual, y = torch.eye(len(x)).double() - main @ main.T, torch.eye(WAYS).double()[labels]
+    rows, total = torch.zeros_like(y), [0.0] * len(x)
+    most = max(float((residual[i] @ y).norm()) for i in range(len(x)))
+    for number in range(15):
+        penalty = most * 0.01 ** (number / 14)
+        for _ in range(10):
+            moved = [rows[i] - residual[i] @ (rows - y) for i in range(len(x))]
+            rows = torch.stack([row * max(0.0, 1 - penalty / float(row.norm())) for row in moved])
+        total = [sum_ + float(row.norm()) for sum_, row in zip(total, rows, strict=True)]
+    return total
+
+
+def naive_ici(episode, transductive, best=3, rounds=3):
+    support, others, query, given = prepared(episode, transductive)
+    x, labels = support, given
+    for number in range(1, rounds + 1):
+        weights, bias, _ = naive_fit(x, labels, class_means(x, labels), 30)
+        found = (others @ weights.T + bias).argmax(1)
+        doubt = naive_doubt(torch.cat([support, others]), torch.cat([given, found]), 20)[len(support) :]
+        chosen = []
+        for n in range(WAYS):
+            chosen += sorted((j for j in range(len(found)) if found[j] == n), key=lambda j, d=doubt: d[j])[
+                : best * number
+            ]
+        x, labels = torch.cat([support, others[chosen]]), torch.cat([given, found[chosen]])
+    weights, bias, _ = naive_fit(x, labels, class_means(x, labels), 100)
+    return query @ weights.T + bias
+
+
 @pytest.mark.parametrize("transductive", [False, True])
-@pytest.mark.parametrize(("name", "naive"), [("epnet", naive_epnet), ("ilpc", naive_ilpc)])
+@pytest.mark.parametrize(("name", "naive"), [("epnet", naive_epnet), ("ilpc", naive_ilpc), ("ici", naive_ici)])
 def test_logits_are_those_of_a_loop_of_the_formula(name, naive, transductive):
     episode = make_episode(batch=(), unlabelled=20, spread=3.0, seed=6)
     found = method(name, transductive=transductive).eval()(episode)
@@ -139,6 +173,16 @@ def test_ilpc_labels_the_surest_first_and_all_in_the_end():
     assert right[0] > right[1] + 0.05
 
 
+def test_labels_that_are_wrong_are_the_least_credible():
+    episode = make_episode(batch=(), unlabelled=80, spread=0.7, seed=1)
+    points, labels = episode.unlabelled[:60], episode.unlabelled_labels[:60].clone()
+    wrong = torch.arange(60) % 10 == 0
+    labels[wrong] = (labels[wrong] + 1) % WAYS
+    residual = residual_projection(points @ points.T, 8)
+    doubt = incredibility(residual, torch.eye(WAYS).double()[labels])
+    assert doubt[wrong].min() > doubt[~wrong].max()
+
+
 @pytest.mark.parametrize(
     ("name", "options", "sentence"),
     [
@@ -147,6 +191,7 @@ def test_ilpc_labels_the_surest_first_and_all_in_the_end():
         ("ilpc", {"alpha": 1.5}, "alpha must be a number between 0 and 1, got 1.5"),
         ("ilpc", {"power": 0.0}, "power must be a number above 0, got 0.0"),
         ("ilpc", {"best": 0}, "best must be at least 1, got 0"),
+        ("ici", {"rounds": 0}, "rounds must be at least 1, got 0"),
     ],
 )
 def test_options_that_cannot_be_meant(name, options, sentence):

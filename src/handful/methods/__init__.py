@@ -14,6 +14,7 @@ from .base import Method
 from .bd_cspn import PrototypeRectification
 from .classifier import Classifier, ClassifierSemi
 from .epnet import EmbeddingPropagation
+from .ici import CredibilityInference
 from .ilpc import LabelCleaning
 from .imp import InfiniteMixture
 from .laplacian_shot import LaplacianShot
@@ -61,6 +62,7 @@ _OWN: dict[str, type[Method]] = {
     "alpha-tim": AlphaTim,
     "epnet": EmbeddingPropagation,
     "ilpc": LabelCleaning,
+    "ici": CredibilityInference,
     "matching": MatchingNetwork,
     "siamese": SiameseNetwork,
     "snail": Snail,

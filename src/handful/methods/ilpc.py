@@ -68,7 +68,7 @@ class LabelCleaning(AdaptingMethod):
         if count:
             with torch.no_grad():
                 labels = self.label(gram.detach(), labels, labelled)
-        weights, bias, _ = self._fit(gram, labels, labels, LAST_STEPS)
+        weights, bias, _ = linear_classifier(gram, labels, labels, LAST_STEPS)
         return self.scale * ((task.query @ points.mT) @ weights + bias)
 
     def label(self, gram: Tensor, labels: Tensor, labelled: int) -> Tensor:
@@ -84,7 +84,7 @@ class LabelCleaning(AdaptingMethod):
             even = logits + transport(logits, weights=1 - known).unsqueeze(-2)
             found = torch.nn.functional.one_hot(even.argmax(-1), ways).to(labels)
             found = torch.where(known.unsqueeze(-1) > 0, labels, found)
-            _, _, loss = self._fit(gram, found, labels * known.unsqueeze(-1), self.steps)
+            _, _, loss = linear_classifier(gram, found, labels * known.unsqueeze(-1), self.steps)
             # Of the points that have no label for good, the best of each class by loss.
             free = (found > 0) & (known.unsqueeze(-1) == 0)
             rank = (-loss).unsqueeze(-1).masked_fill(~free, -math.inf)  # (..., n, N)
@@ -94,24 +94,33 @@ class LabelCleaning(AdaptingMethod):
             known = torch.where(chosen, torch.ones_like(known), known)
         return torch.where(known.unsqueeze(-1) > 0, labels, found)
 
-    @staticmethod
-    def _fit(gram: Tensor, labels: Tensor, first: Tensor, steps: int) -> tuple[Tensor, Tensor, Tensor]:
-        """A linear classifier of points by labels: c with weights c^T X, biases, and each point's mean loss (..., n).
 
-        It starts at the unit class means of the labels ``first``. All is in inner products of points.
-        """
-        means = first / first.sum(-2, keepdim=True)
-        weights = means / (means * (gram @ means)).sum(-2, keepdim=True).clamp_min(torch.finfo(gram.dtype).eps).sqrt()
-        bias = torch.zeros_like(weights[..., :1, :])
-        speed, bias_speed, losses = torch.zeros_like(weights), torch.zeros_like(bias), torch.zeros_like(weights[..., 0])
-        for _ in range(steps):
-            log_soft = torch.log_softmax(gram @ weights + bias, dim=-1)
-            losses = losses - (labels * log_soft).sum(-1)
-            residual = (log_soft.exp() - labels) / labels.shape[-2]
-            speed = MOMENTUM * speed + residual + DECAY * weights
-            bias_speed = MOMENTUM * bias_speed + residual.sum(-2, keepdim=True) + DECAY * bias
-            weights, bias = weights - RATE * speed, bias - RATE * bias_speed
-        return weights, bias, losses / steps
+def linear_classifier(gram: Tensor, labels: Tensor, first: Tensor, steps: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Train a linear classifier of points by gradient descent, in inner products of points alone.
+
+    Args:
+        gram: (..., n, n).
+        labels: (..., n, N) one-hot; points whose row is zero take no part.
+        first: (..., n, N) labels whose unit class means it starts at.
+        steps: of gradient descent.
+
+    Returns:
+        c (..., n, N), with weights c^T X; biases (..., 1, N); and the mean loss of each point over the steps (..., n).
+    """
+    means = first / first.sum(-2, keepdim=True)
+    weights = means / (means * (gram @ means)).sum(-2, keepdim=True).clamp_min(torch.finfo(gram.dtype).eps).sqrt()
+    bias = torch.zeros_like(weights[..., :1, :])
+    speed, bias_speed, losses = torch.zeros_like(weights), torch.zeros_like(bias), torch.zeros_like(weights[..., 0])
+    counted = labels.sum(-1, keepdim=True)
+    share = counted / counted.sum(-2, keepdim=True)
+    for _ in range(steps):
+        log_soft = torch.log_softmax(gram @ weights + bias, dim=-1)
+        losses = losses - (labels * log_soft).sum(-1)
+        residual = share * (log_soft.exp() - labels)
+        speed = MOMENTUM * speed + residual + DECAY * weights
+        bias_speed = MOMENTUM * bias_speed + residual.sum(-2, keepdim=True) + DECAY * bias
+        weights, bias = weights - RATE * speed, bias - RATE * bias_speed
+    return weights, bias, losses / steps
 
 
 def propagation(gram: Tensor, neighbours: int, alpha: float) -> Tensor:
