@@ -22,7 +22,7 @@ from handful.cli import app, main
 from handful.embedders.shipped import model_folder
 from handful.estimator.head import head_of, load_head
 from handful.labelling import find_labels, label_images, true_accuracy
-from handful.labelling.label import two_best
+from handful.labelling.prediction import two_best
 from handful.labelling.report import describe, questions
 
 

@@ -136,7 +136,7 @@ def label(
 
 def _print(found: Labelling, counts: dict[str, int]) -> None:
     """How many images each class has, how accurate that is, and what to label next."""
-    from ..labelling.label import DOUBTFUL
+    from ..labelling.prediction import DOUBTFUL
     from ..labelling.report import describe, questions
 
     print_counts(counts, len(found.none()))

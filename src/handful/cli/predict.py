@@ -47,7 +47,7 @@ def predict(
     from ..datasets.base import no_bar
     from ..labelling import predict_images
     from ..labelling.export import csv_part
-    from ..labelling.label import DOUBTFUL, as_row
+    from ..labelling.prediction import DOUBTFUL, as_row
 
     check_device(device)
     rows: list[dict[str, Any]] = []

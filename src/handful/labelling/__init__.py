@@ -13,8 +13,9 @@ from ..progress import messages
 from ..publish import check_free, publishing
 from .estimate import Estimate
 from .export import TABLES, Exporter, exporters, write_predictions
-from .label import Labelling, Prediction, find_labels
+from .label import Labelling, find_labels
 from .predict import MODEL, Predicted, predict_images
+from .prediction import Prediction
 from .report import REPORT_FILES, report_files
 from .sources import Collection, collect, read_labels
 from .truth import TrueAccuracy, true_accuracy

@@ -20,7 +20,8 @@ from ..datasets.files import Files
 from ..datasets.images import BrokenImage, printable
 from ..errors import HandfulError
 from ..reports.page import csv_bytes
-from .label import COLUMNS, Labelling, Prediction, as_row
+from .label import Labelling
+from .prediction import COLUMNS, Prediction, as_row
 
 NONE_FOLDER = "none-of-these"
 EXPORT = "images"  # the folder that is exported to

@@ -23,7 +23,7 @@ from ..errors import HandfulError
 from ..estimator.classifier import TACClassifier
 from ..publish import check_free, publishing
 from .export import csv_part, json_lines
-from .label import DOUBTFUL, Prediction, two_best
+from .prediction import DOUBTFUL, Prediction, two_best
 
 MODEL = "model.safetensors"  # in the folder that ``handful label`` writes
 BATCH = 256  # images that are embedded and predicted at a time

@@ -21,7 +21,8 @@ from ..errors import HandfulError
 from ..reports.figures import COLOURS, GREY, MARKERS, Row, add_legend, in_the_plane
 from ..reports.page import PAGE, TEXT, Report, provenance
 from .estimate import Estimate
-from .label import DOUBTFUL, Labelling, Prediction
+from .label import Labelling
+from .prediction import DOUBTFUL, Prediction
 
 REPORT_FILES = (
     PAGE, TEXT,

@@ -28,7 +28,8 @@ from ..labelling.export import (
     write_label_studio,
     write_predictions,
 )
-from ..labelling.label import EmbeddedImages, Fitted, Labelling, Prediction
+from ..labelling.label import EmbeddedImages, Fitted, Labelling
+from ..labelling.prediction import Prediction
 from ..publish import publishing
 from .desk import Desk
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..errors import HandfulError
 from ..labelling.book import FREE, NONE, Ids
-from ..labelling.label import DOUBTFUL
+from ..labelling.prediction import DOUBTFUL
 from ..labelling.predictor import Found
 from .layout import Groups
 
