@@ -8,6 +8,7 @@ would bring.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ GROWTH = 2.0  # by which the embedded images must have grown for the model to ta
 LITTLE = 0.005  # accuracy that more labels should bring
 MORE = 0.25  # more labels, of those there are; and at least LEAST_MORE
 LEAST_MORE = 10
+SHORT, LONGEST_PAUSE, MOST_PATIENCE = 0.1, 1.5, 10.0  # seconds of a check; of a pause; until it is checked anyhow
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ class Learner:
         self._session, self._alone, self._vectors, self._finished = session, alone, vectors, finished
         self._tell = tell
         self._confirmed = 0  # counts checks: the predictions after one are other ones
-        self._used = -1
+        self._used, self._takes = -1, 0.0
         self._wake, self._due, self._check_due, self._ended = threading.Condition(), False, False, False
         self.busy = False
         self._threads = [
@@ -166,11 +168,24 @@ class Learner:
                 self._check_due = True
                 self._wake.notify_all()
 
+    def _let_go_first(self) -> None:
+        """Wait for a pause in the labelling, as long as a check takes: predictions need the processor more."""
+        deadline = time.monotonic() + MOST_PATIENCE
+        while self._takes > SHORT and time.monotonic() < deadline:
+            before = self._session.book.revision
+            with self._wake:
+                self._wake.wait_for(lambda: self._ended, min(self._takes, LONGEST_PAUSE))
+            if self._ended or self._session.book.revision == before:
+                return
+
     def _check(self) -> None:
+        self._let_go_first()
         predictor, now = self._session.predictor, self._labels()
         if predictor is None or not predictor.possible(now.labels, predictor.rows):
             return
+        started = time.monotonic()
         expected = predictor.check(now.labels, now.by_hand)
+        self._takes = time.monotonic() - started
         hand = int((now.by_hand & (now.labels != FREE))[predictor.rows].sum())
         share = hand / len(predictor.rows)
         low, middle, high = (share + (1 - share) * expected[place] for place in (1, 0, 2))
