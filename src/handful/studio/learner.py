@@ -27,6 +27,7 @@ GROWTH = 2.0  # by which the embedded images must have grown for the model to ta
 LITTLE = 0.005  # accuracy that more labels should bring
 MORE = 0.25  # more labels, of those there are; and at least LEAST_MORE
 LEAST_MORE = 10
+PAUSES = 3  # as long as a check, before it is estimated what more labels would bring
 SHORT, LONGEST_PAUSE, MOST_PATIENCE = 0.1, 1.5, 10.0  # seconds of a check; of a pause; until it is checked anyhow
 
 
@@ -196,8 +197,15 @@ class Learner:
         self._confirmed += 1
         self._tell("checked")
         self.changed()
-        slope = predictor.slope(now.labels, now.by_hand, stop=lambda: self._labels().revision != now.revision)
-        if self._labels().revision == now.revision and self.standing is not None:
+
+        def outdated() -> bool:
+            return self._ended or self._session.book.revision != now.revision
+
+        with self._wake:  # what more labels would bring is asked in a pause, and takes several times as long
+            if self._wake.wait_for(outdated, min(PAUSES * self._takes, MOST_PATIENCE)):
+                return
+        slope = predictor.slope(now.labels, now.by_hand, stop=outdated)
+        if not outdated() and self.standing is not None:
             more = max(LEAST_MORE, round(MORE * hand, -1))
             self.standing = replace(
                 self.standing, more=int(more), gain=(1 - share) * gain(expected[0], slope, hand, int(more))
