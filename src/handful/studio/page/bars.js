@@ -119,7 +119,7 @@ function makeChosen() {
   field = naming({ placeholder: "What is it? Type a name", label: "Name the selection", done: (name) => (actions.label(name), back()), left: back });
   chips = h("div", { class: "chips" });
   said = h("span", { class: "said" });
-  $("chosen").append(said, field, chips,
+  $("hand").append(said, field, chips,
     h("div", { class: "acts" },
       h("button", { class: "quiet small", title: "Accept the found labels (Shift A)", text: "Accept", on: { click: actions.acceptSelected } }),
       h("button", { class: "quiet small", title: "Select the images that are most like this one (Shift L)", text: "Like this", on: { click: actions.like } }),
@@ -138,7 +138,7 @@ export function name(letter = "") {
 
 let drawn = "";
 function chosen() {
-  const some = store.selection.size, node = $("chosen");
+  const some = store.selection.size, node = $("hand");
   node.hidden = !some || !["grid", "map"].includes(store.view);
   document.body.classList.toggle("choosing", !node.hidden);
   if (node.hidden) return;

@@ -12,7 +12,7 @@ export function h(tag, props = {}, ...children) {
     else if (name === "data") Object.assign(node.dataset, value);
     else node.setAttribute(name, value === true ? "" : value);
   }
-  node.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
   return node;
 }
 

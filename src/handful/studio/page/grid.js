@@ -311,12 +311,12 @@ function press(event) {
       return store.tell("selection");
     }
     if (index < 0) return store.select([]);
-    if (event.shiftKey) return store.moveTo(index, { extend: true });
+    if (event.shiftKey) return store.moveTo(index, { extend: true, show: false });
     if (add || event.pointerType === "touch") {
-      store.moveTo(index, { keep: true });
+      store.moveTo(index, { keep: true, show: false });
       return store.toggle(store.order[index]);
     }
-    store.moveTo(index);
+    store.moveTo(index, { show: false });
   };
   host.addEventListener("pointermove", move);
   host.addEventListener("pointerup", up, { once: true });
@@ -363,7 +363,7 @@ export function start({ open }) {
     say();
   });
   store.on("top", () => (host.scrollTop = 0));
-  store.on("cursor", () => reveal(store.cursor));
+  store.on("cursor", (show) => show && reveal(store.cursor));
   store.on("cursor selection pending records state", draw);
   store.on("marks", () => {
     draw();

@@ -13,7 +13,7 @@ const waiting = h("div", { class: "hello", hidden: true });
 const strip = h("div", { class: "map-strip", hidden: true });
 const legend = h("div", { class: "legend" });
 const plot = new Plot(canvas);
-let xy = new Float32Array(0), version = -1, scale = 1, dx = 0, dy = 0, tool = "lasso", width = 0, height = 0, lasso = null, shapes = [];
+let xy = new Float32Array(0), version = -1, scale = 1, dx = 0, dy = 0, tool = "lasso", width = 0, height = 0, lasso = null;
 
 const toScreen = (n) => [xy[2 * n] * scale + dx, xy[2 * n + 1] * scale + dy];
 
@@ -53,20 +53,23 @@ const draw = framed(() => {
   plot.clear();
   const look = styleOf(), total = xy.length / 2;
   const base = total > 30000 ? 1.4 : total > 5000 ? 2.2 : 3.4, r = Math.min(9, base * Math.max(1, (scale / Math.min(width, height)) ** 0.35));
-  const some = store.selection.size > 0;
-  for (const pass of [0, 1]) { // given labels and the selection on top
-    for (let n = 0; n < total; n++) {
-      const top = store.flags[n] & GIVEN || store.pending.has(n) || (some && store.selection.has(n)) ? 1 : 0;
-      if (top !== pass) continue;
-      const [x, y] = toScreen(n);
-      if (!(x > -20 && y > -20 && x < width + 20 && y < height + 20)) continue;
-      const mark = store.pending.get(n);
-      const id = mark ? store.classNamed(mark.name)?.id ?? (mark.name === store.noneName ? 0 : NO_LABEL) : store.classOf[n];
-      const { colour, shape } = look.get(id) ?? look.get(NO_LABEL);
-      const chosen = some && store.selection.has(n);
-      const doubt = store.flags[n] & DOUBTFUL && !mark;
-      plot.point(x, y, top ? r + 1.2 : r, shape, colour, chosen ? 1 : some ? 0.28 : top ? 1 : doubt ? 0.4 : 0.75);
+  const { flags, classOf, selection, pending } = store, some = selection.size > 0, unknown = look.get(NO_LABEL);
+  const late = []; // given labels and the selection are drawn on top
+  for (let n = 0; n < total; n++) {
+    const x = xy[2 * n] * scale + dx, y = xy[2 * n + 1] * scale + dy;
+    if (!(x > -20 && y > -20 && x < width + 20 && y < height + 20)) continue;
+    if (flags[n] & GIVEN || (pending.size && pending.has(n)) || (some && selection.has(n))) {
+      late.push(n);
+      continue;
     }
+    const { colour, shape } = look.get(classOf[n]) ?? unknown;
+    plot.point(x, y, r, shape, colour, some ? 0.28 : flags[n] & DOUBTFUL ? 0.4 : 0.75);
+  }
+  for (const n of late) {
+    const wait = pending.get(n);
+    const id = wait ? store.classNamed(wait.name)?.id ?? (wait.name === store.noneName ? 0 : NO_LABEL) : classOf[n];
+    const { colour, shape } = look.get(id) ?? unknown;
+    plot.point(...toScreen(n), r + 1.2, shape, colour, some && !selection.has(n) ? 0.28 : 1);
   }
   plot.show();
   drawInk();
@@ -89,22 +92,28 @@ function drawInk() {
   names(context, style);
 }
 
-/** The name of each class at the middle of its images. */
-function names(context, style) {
-  const sums = new Map();
+let middles = null; // id -> [x, y]; made again when the labels change
+function findMiddles() {
+  const all = new Map();
   for (let n = 0; n < xy.length / 2; n++) {
     const id = store.classOf[n];
     if (id === NO_LABEL || id === 0 || Number.isNaN(xy[2 * n])) continue;
-    if (!sums.has(id)) sums.set(id, [[], []]);
-    if (sums.get(id)[0].length < 2000) sums.get(id)[0].push(xy[2 * n]), sums.get(id)[1].push(xy[2 * n + 1]);
+    if (!all.has(id)) all.set(id, [[], []]);
+    if (all.get(id)[0].length < 2000) all.get(id)[0].push(xy[2 * n]), all.get(id)[1].push(xy[2 * n + 1]);
   }
+  for (const [id, both] of all) all.set(id, both.map((list) => list.sort((a, b) => a - b)[list.length >> 1]));
+  return all;
+}
+
+/** The name of each class at the middle of its images. */
+function names(context, style) {
+  middles ??= findMiddles();
   context.font = `600 12px ${style.fontFamily || "sans-serif"}`;
   context.textBaseline = "middle";
   const taken = [];
-  for (const [id, both] of sums) {
+  for (const [id, [x, y]] of middles) {
     const one = store.classWith(id);
     if (!one) continue;
-    const [x, y] = both.map((list) => list.sort((a, b) => a - b)[list.length >> 1]);
     const text = one.name.length > 24 ? `${one.name.slice(0, 23)}…` : one.name, wide = context.measureText(text).width + 16;
     const left = x * scale + dx - wide / 2;
     let top = y * scale + dy - 10;
@@ -236,6 +245,7 @@ async function read() {
   const first = version < 0;
   version = map.version;
   xy = new Float32Array(answer.bytes);
+  middles = null;
   waiting.hidden = true;
   if (first) fit();
   draw();
@@ -249,13 +259,15 @@ export function start() {
     ink.dataset.tool = name;
   };
   host.tabIndex = 0;
-  host.append(canvas, ink, hover, strip, waiting, h("div", { class: "map-tools" }, ...tools, h("button", { class: "icon-button", title: "Show everything", "aria-label": "Show everything", on: { click: () => (fit(), draw()) } }, icon("fit"))), legend);
+  $("hand").prepend(strip);
+  host.append(canvas, ink, hover, waiting, h("div", { class: "map-tools" }, ...tools, h("button", { class: "icon-button", title: "Show everything", "aria-label": "Show everything", on: { click: () => (fit(), draw()) } }, icon("fit"))), legend);
   legend.append(h("span", { text: "Larger: yours. Pale: doubtful. Wheel: zoom. Right drag: move." }));
   pointer();
   new ResizeObserver(size).observe(host);
   const see = () => store.view === "map" && store.state && (read().catch((problem) => toast(problem.message, { kind: "bad" })), draw());
-  store.on("view", () => store.view === "map" && (size(), see(), showStrip()));
+  store.on("view", () => store.view === "map" && (size(), see()));
   store.on("state", see);
-  store.on("marks pending theme", () => draw());
-  store.on("selection", () => (draw(), store.view === "map" && showStrip()));
+  store.on("marks", () => ((middles = null), draw()));
+  store.on("pending theme", draw);
+  store.on("selection view", () => (draw(), showStrip()));
 }

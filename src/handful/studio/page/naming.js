@@ -36,7 +36,9 @@ export function naming({ placeholder, done, left = () => {}, label = placeholder
     }));
     const exact = all.some((one) => one.name.toLowerCase() === text);
     if (text && !exact) list.append(h("li", { class: "new", role: "option", on: { pointerdown: (event) => (event.preventDefault(), finish(input.value.trim())) } }, h("span", { class: "key", text: "+" }), h("span", { text: `New class “${input.value.trim()}”` })));
-    list.hidden = !list.children.length || document.activeElement !== input;
+    list.hidden = !list.children.length || document.activeElement !== input || (!text && at < 0);
+    const box = input.getBoundingClientRect();
+    list.classList.toggle("above", box.bottom + 40 + 31 * list.children.length > innerHeight);
     input.setAttribute("aria-expanded", String(!list.hidden));
     if (at >= 0) input.setAttribute("aria-activedescendant", `${id}-${at}`);
     else input.removeAttribute("aria-activedescendant");

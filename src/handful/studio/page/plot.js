@@ -55,7 +55,15 @@ export class Plot {
       for (let px = Math.max(0, -left); px < side && left + px < width; px++) {
         const cover = mask[py * side + px] * strength;
         if (cover < 1) continue;
-        const at = 4 * ((top + py) * width + left + px), over = cover / 255, under = (data[at + 3] / 255) * (1 - over), all = over + under;
+        const at = 4 * ((top + py) * width + left + px);
+        if (cover >= 254 || !data[at + 3]) {
+          data[at] = red;
+          data[at + 1] = green;
+          data[at + 2] = blue;
+          data[at + 3] = cover;
+          continue;
+        }
+        const over = cover / 255, under = (data[at + 3] / 255) * (1 - over), all = over + under;
         data[at] = (red * over + data[at] * under) / all;
         data[at + 1] = (green * over + data[at + 1] * under) / all;
         data[at + 2] = (blue * over + data[at + 2] * under) / all;

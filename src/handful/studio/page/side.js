@@ -47,7 +47,12 @@ function row(one) {
   return Object.assign(node, { badge, open, name, numbers, bar, total, more, one });
 }
 
-const choose = (one) => one.id > 0 && store.ask(store.query.class === one.id ? { class: null } : { class: one.id, show: "all", group: null });
+/** Ask for other images, and show them in the grid. */
+function look(change) {
+  if (store.view !== "grid") store.tell("go", "grid");
+  return store.ask(change);
+}
+const choose = (one) => one.id > 0 && look(store.query.class === one.id ? { class: null } : { class: one.id, show: "all", group: null });
 
 function classes() {
   const list = $("classes"), seen = new Set(), waiting = store.waiting;
@@ -141,7 +146,7 @@ function progress() {
 
 export function start() {
   for (const [show, text] of SHOWS) {
-    const button = h("button", { data: { show }, "aria-pressed": "false", on: { click: () => store.ask({ show, class: null, group: null, ...(store.query.sort === "like" ? { sort: "name", like: null } : {}) }) } }, h("span", { text }), h("span", { class: "number" }));
+    const button = h("button", { data: { show }, "aria-pressed": "false", on: { click: () => look({ show, class: null, group: null, ...(store.query.sort === "like" ? { sort: "name", like: null } : {}) }) } }, h("span", { text }), h("span", { class: "number" }));
     buttons.set(show, button);
     $("shows").append(button);
   }

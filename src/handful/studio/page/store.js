@@ -250,12 +250,12 @@ class Store extends EventTarget {
     if (this.stale && !this.holding) this.refreshSoon();
   }
   /** Move to an index; `extend` selects all from where the movement began. */
-  moveTo(index, { extend = false, keep = false } = {}) {
+  moveTo(index, { extend = false, keep = false, show = true } = {}) {
     if (!this.order.length) return;
     this.cursor = Math.max(0, Math.min(this.order.length - 1, index));
     if (!extend || this.anchor < 0) this.anchor = this.cursor;
     if (!keep) this.select(this.order.slice(Math.min(this.anchor, this.cursor), Math.max(this.anchor, this.cursor) + 1));
-    this.tell("cursor");
+    this.tell("cursor", show);
   }
 
   // -- writing ---------------------------------------------------------------------------------------------------
