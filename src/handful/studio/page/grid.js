@@ -145,7 +145,7 @@ function bind(node, number) {
 function dress(node, index) {
   const number = node.number, mark = store.mark(number), record = store.records.get(number), fresh = store.fresh.get(number);
   const chosen = store.selection.has(number), at = index === store.cursor;
-  const recent = fresh && performance.now() - fresh.at < 3500;
+  const recent = fresh && !mark.given && performance.now() - fresh.at < 3500;
   const shown = [mark.one?.id, mark.one?.name, mark.one?.key, mark.one?.colour, mark.none, mark.given, mark.doubtful, mark.confidence, mark.sending, chosen, at, recent, record?.name, record?.state, record?.duplicates.length].join("|");
   if (shown === node.shown) return;
   node.shown = shown;

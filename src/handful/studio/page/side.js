@@ -10,7 +10,7 @@ import { store } from "./store.js";
 const SHOWS = [
   ["all", "All images", (state) => state.images],
   ["given", "Labelled by you", (state) => state.labelled],
-  ["unlabelled", "Not labelled by you", (state) => state.unlabelled],
+  ["unlabelled", "Not by you", (state) => state.unlabelled],
   ["found", "Found", (state) => state.classes.reduce((sum, one) => sum + one.found, 0) + state.none.found],
   ["doubtful", "Doubtful", (state) => state.doubtful],
   ["none", "None of these", (state) => state.none.given + state.none.found],
@@ -144,6 +144,12 @@ function progress() {
   if (!failed) node.append(meter, h("small", { text: "You can label already." }));
 }
 
+const seen = new Set(); // notices that were put away
+function notices() {
+  const list = (store.state.notices ?? []).filter((text) => !seen.has(text));
+  $("notices").replaceChildren(...list.map((text) => h("p", { class: "notice" }, h("span", { text }), h("button", { class: "icon-button", "aria-label": "Put away", on: { click: () => (seen.add(text), notices()) } }, icon("close")))));
+}
+
 export function start() {
   for (const [show, text] of SHOWS) {
     const button = h("button", { data: { show }, "aria-pressed": "false", on: { click: () => look({ show, class: null, group: null, ...(store.query.sort === "like" ? { sort: "name", like: null } : {}) }) } }, h("span", { text }), h("span", { class: "number" }));
@@ -158,7 +164,7 @@ export function start() {
     field.value = "";
     if (name) store.act(() => api.addClass(name));
   });
-  const all = () => store.state && (shows(), classes(), progress());
+  const all = () => store.state && (shows(), classes(), progress(), notices());
   store.on("state pending query", all);
   store.on("selection", () => store.state && document.body.classList.toggle("has-selection", store.selection.size > 0));
 }

@@ -203,6 +203,7 @@ class Store extends EventTarget {
 
   async ask(change) {
     Object.assign(this.query, change);
+    this.select([]); // what is not shown must not be labelled
     this.tell("query");
     const query = { ...this.query };
     try {
