@@ -38,7 +38,7 @@ function advice() {
   const short = model.state === "ready" ? model.advice
     : model.state === "no-labels" ? "Name a few images; the rest follows."
       : model.state === "one-class" ? `${labelled === 1 ? "One label" : `${count(labelled)} labels`}. Now label an image of another class: then the rest follows.`
-        : embedding.state === "done" ? "Learning…" : "The rest follows as soon as all images have been looked at.";
+        : embedding.state === "done" ? model.advice : "The rest follows as soon as all images have been looked at.";
   node.replaceChildren(...(expected ? [gauge] : []), h("span", { class: "words", text: model.problem ?? (short || `${count(classes.length)} classes`), title: short }));
   node.classList.toggle("old", model.busy || (model.state === "ready" && !model.checked));
   node.classList.toggle("stop", model.stop);

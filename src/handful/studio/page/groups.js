@@ -10,8 +10,14 @@ const SHOWN = 12;
 const host = $("groups");
 let version = -1, named = new Map(); // group -> name given here
 
-function card(group) {
-  const left = new Set(), examples = group.examples.slice(0, SHOWN);
+/** Images from the most to the least typical of a group: labels of the most typical alone would say little of the rest. */
+async function spread(group) {
+  const all = new Uint32Array((await api.order({ group: group.group, sort: "group" })).bytes), many = Math.min(SHOWN, all.length);
+  return Array.from({ length: many }, (_, at) => all[Math.floor(((at + 0.5) * all.length) / many)]);
+}
+
+function card(group, examples) {
+  const left = new Set();
   const said = h("span", { class: "muted" });
   const say = () => (said.textContent = left.size ? `labels ${images(examples.length - left.size)}` : `labels these ${count(examples.length)}; the other ${count(Math.max(0, group.size - examples.length))} are guessed`);
   const pictures = examples.map((number) => {
@@ -66,10 +72,12 @@ async function draw() {
   version = groups.version;
   const found = (await api.groups()).groups;
   const fresh = found.filter((one) => one.labelled < Math.min(one.size, SHOWN));
+  const shown = fresh.length ? fresh : found;
+  const examples = await Promise.all(shown.map(spread));
   host.replaceChildren(
     h("div", { class: "hello" }, h("h1", { text: store.state.labelled ? "Groups of likeness" : "What are these?" }),
       h("p", { text: "Images that look alike are put together. Type a name and press Enter; click an image that does not belong to leave it out. A few groups are enough: all other images are labelled from them." })),
-    ...(fresh.length ? fresh : found).map(card), onward);
+    ...shown.map((group, at) => card(group, examples[at])), onward);
   invite();
   if (store.view === "groups") host.querySelector(".group:not(.done) input")?.focus({ preventScroll: true });
 }

@@ -16,7 +16,7 @@ function move(event) {
   const to = { ArrowLeft: at - 1, ArrowRight: at + 1, ArrowUp: at - columns, ArrowDown: at + columns, Home: 0, End: store.order.length - 1, PageUp: at - columns * rows, PageDown: at + columns * rows }[event.key];
   if (to === undefined) return false;
   if ((event.key === "ArrowUp" && to < 0) || (event.key === "ArrowDown" && to >= store.order.length && at >= 0)) return true;
-  store.moveTo(at < 0 ? 0 : to, { extend: event.shiftKey });
+  store.moveTo(at < 0 && event.key !== "End" ? 0 : to, { extend: event.shiftKey });
   reveal(store.cursor);
   return true;
 }

@@ -25,16 +25,19 @@ export function naming({ placeholder, done, left = () => {}, label = placeholder
     input.value = "";
     if (name) done(name);
   };
+  /** The class whose key was typed, if no name begins with it. */
+  const keyed = (typed) => typed.length === 1 && !store.classes.some((one) => one.name.toLowerCase().startsWith(typed.toLowerCase())) ? store.classForKey(typed.toLowerCase()) : null;
   const look = () => {
     const text = input.value.trim().toLowerCase();
     const all = store.classes;
     found = [...all.filter((one) => one.name.toLowerCase().startsWith(text)), ...all.filter((one) => !one.name.toLowerCase().startsWith(text) && one.name.toLowerCase().includes(text))].slice(0, 8);
+    if (keyed(text) && !found.includes(keyed(text))) found.unshift(keyed(text));
     list.replaceChildren(...found.map((one, index) => {
       const badge = h("span", { class: "key" });
       paint(badge, one);
       return h("li", { role: "option", id: `${id}-${index}`, "aria-selected": String(index === at), on: { pointerdown: (event) => (event.preventDefault(), finish(one.name)) } }, badge, h("span", { text: one.name }));
     }));
-    const exact = all.some((one) => one.name.toLowerCase() === text);
+    const exact = keyed(text) || all.some((one) => one.name.toLowerCase() === text);
     if (text && !exact) list.append(h("li", { class: "new", role: "option", on: { pointerdown: (event) => (event.preventDefault(), finish(input.value.trim())) } }, h("span", { class: "key", text: "+" }), h("span", { text: `New class “${input.value.trim()}”` })));
     list.hidden = !list.children.length || document.activeElement !== input || (!text && at < 0);
     const box = input.getBoundingClientRect();
@@ -57,7 +60,7 @@ export function naming({ placeholder, done, left = () => {}, label = placeholder
       event.preventDefault();
       const typed = input.value.trim();
       const same = store.classes.find((one) => one.name.toLowerCase() === typed.toLowerCase());
-      finish(at >= 0 ? found[at].name : same?.name ?? typed);
+      finish(at >= 0 ? found[at].name : same?.name ?? keyed(typed)?.name ?? typed);
     } else if (event.key === "Escape") {
       event.preventDefault();
       input.value = "";
