@@ -8,7 +8,7 @@ import { store } from "./store.js";
 
 const GAP = 10, PAD = 16, CAPTION = 28, HEADER = 40;
 const host = $("grid");
-const content = h("div", { class: "content" });
+const content = h("div", { class: "content", role: "presentation" });
 const band = h("div", { class: "band", hidden: true });
 const empty = h("div", { class: "empty", hidden: true });
 

@@ -59,7 +59,10 @@ function card(group, examples) {
   return node;
 }
 
-async function draw() {
+/** Whether somebody is at work here: then new groups wait until the view is opened again. */
+const busy = () => named.size > 0 || [...host.querySelectorAll("input")].some((field) => field.value) || host.querySelector("[aria-pressed=false]") !== null;
+
+async function draw(opened) {
   const { groups, embedding } = store.state;
   if (groups.state !== "ready") {
     version = -1;
@@ -68,8 +71,9 @@ async function draw() {
     host.replaceChildren(h("div", { class: "hello" }, h("h1", { text: "Sorting the images into groups" }), h("p", { text: `${count(embedding.done)} of ${count(embedding.total)} images have been looked at. You need not wait: label in the grid.` }), meter, h("button", { class: "main", text: "Go to the grid", on: { click: () => store.tell("go", "grid") } })));
     return;
   }
-  if (groups.version === version) return invite();
+  if (groups.version === version || (version >= 0 && !opened && busy())) return invite();
   version = groups.version;
+  named = new Map();
   const found = (await api.groups()).groups;
   const fresh = found.filter((one) => one.labelled < Math.min(one.size, SHOWN));
   const shown = fresh.length ? fresh : found;
@@ -92,6 +96,7 @@ function invite() {
 }
 
 export function start() {
-  const update = () => store.view === "groups" && store.state && draw().catch((problem) => toast(problem.message, { kind: "bad" }));
-  store.on("state view", update);
+  const update = (opened) => store.view === "groups" && store.state && draw(opened).catch((problem) => toast(problem.message, { kind: "bad" }));
+  store.on("state", () => update(false));
+  store.on("view", () => update(true));
 }

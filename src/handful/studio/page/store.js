@@ -11,6 +11,7 @@ const PAGE = 200; // images per window of /api/images
 class Store extends EventTarget {
   state = null;
   revision = 0; // of the labels, as last acknowledged
+  version = -1; // of the model whose marks are shown
   query = { sort: "name", show: "all", class: null, like: null, group: null, text: "" };
   view = "grid";
   online = true;
@@ -148,6 +149,9 @@ class Store extends EventTarget {
     if (order && this.sameQuery(query)) this.#takeOrder(new Uint32Array(order.bytes));
     else if (holding) this.stale = true;
     this.tell("marks");
+    if (marks.version === this.version) return;
+    this.version = marks.version;
+    requestAnimationFrame(() => performance.mark("relabelled", { detail: marks.version })); // for measurements
   }
   sameQuery(query) {
     return Object.keys(this.query).every((key) => this.query[key] === query[key]);
