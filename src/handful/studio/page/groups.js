@@ -65,7 +65,7 @@ const busy = () => named.size > 0 || [...host.querySelectorAll("input")].some((f
 async function draw(opened) {
   const { groups, embedding } = store.state;
   if (groups.state !== "ready") {
-    version = -1;
+    if (version >= 0) return invite();
     const share = embedding.total ? embedding.done / embedding.total : 0;
     const meter = h("progress", { max: 1, value: share, "aria-label": "Progress" });
     host.replaceChildren(h("div", { class: "hello" }, h("h1", { text: "Sorting the images into groups" }), h("p", { text: `${count(embedding.done)} of ${count(embedding.total)} images have been looked at. You need not wait: label in the grid.` }), meter, h("button", { class: "main", text: "Go to the grid", on: { click: () => store.tell("go", "grid") } })));

@@ -319,7 +319,8 @@ class Store extends EventTarget {
     }
     this.tell("pending", op.numbers);
     op.resolve?.(done);
-    this.refreshSoon(op.numbers.length ? 400 : 0);
+    // A new model brings everything anyway; without one, the order may still depend on the label.
+    this.refreshSoon(!op.numbers.length ? 0 : this.state?.model.state === "ready" ? 4000 : 400);
   }
   #failed(op, problem) {
     this.outbox.shift();
