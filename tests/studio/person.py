@@ -4,7 +4,7 @@
 
 The archive has one folder per class; the images are copied without their folders. The person sees what the page shows
 and knows the right class of what is seen. A key or a click is one action, and every letter of a new name; one action
-takes a second.
+takes a second. Further options go to ``handful studio``.
 
 1. Groups: look at twelve images of each, leave out those that do not belong (a click each) and name the class; groups
    of a class that has a name already, or without a majority, are passed over.
@@ -29,7 +29,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-SCREEN, SMALL, EXAMPLES = 24, 77, 12
+SCREEN, EXAMPLES = 24, 12
 
 
 class Person:
@@ -87,9 +87,9 @@ class Person:
 
     def name_groups(self) -> None:
         for group in self.get("/api/groups")["groups"]:
-            members = self.order(f"group={group['group']}&sort=group")
-            shown = min(EXAMPLES, len(members))
-            examples = [members[int((at + 0.5) * len(members) / shown)] for at in range(shown)]
+            all_examples = group["examples"]
+            shown = min(EXAMPLES, len(all_examples))
+            examples = [all_examples[int((at + 0.5) * len(all_examples) / shown)] for at in range(shown)]
             name, many = Counter(self.truth[number] for number in examples).most_common(1)[0]
             if many * 2 < shown or name in self.names:
                 continue
@@ -110,18 +110,6 @@ class Person:
             these = [number for number in shown if number not in wrong and self.truth[number] == name]
             self.labels += len(these)
             self.read("/api/labels", {"images": these, "label": name})
-
-    def classes(self) -> None:
-        """Look at a screen of each class, zoomed out, and correct what is wrong on it."""
-        for one in self.get("/api/state")["classes"]:
-            self.actions += 1
-            found = self.found()
-            shown = self.order(f"show=unlabelled&class={one['id']}&sort={self.sort}")[:SMALL]
-            wrong = [number for number in shown if found[number] != self.truth[number]]
-            for name in dict.fromkeys(self.truth[number] for number in wrong):
-                these = [number for number in wrong if self.truth[number] == name]
-                self.actions += len(these)
-                self.label(these, name)
 
     def queue(self) -> None:
         for _ in range(SCREEN):
@@ -147,8 +135,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("archive", type=Path)
     parser.add_argument("--reach", type=float, nargs="+", default=[0.9, 0.95])
-    parser.add_argument("--way", choices=["screens", "classes", "queue"], default="screens")
-    parser.add_argument("--sort", default="doubt")
+    parser.add_argument("--way", choices=["screens", "queue"], default="screens")
     given, options = parser.parse_known_args()  # all others are options of 'handful studio'
     with tempfile.TemporaryDirectory() as place:
         photos = Path(place, "photos")
@@ -159,10 +146,9 @@ def main() -> None:
         try:
             assert studio.stdout is not None
             person = Person(studio.stdout.readline().strip(), truth)
-            person.sort = given.sort
             person.name_groups()
             step, reach = (
-                {"screens": person.screen, "classes": person.classes, "queue": person.queue}[given.way],
+                {"screens": person.screen, "queue": person.queue}[given.way],
                 sorted(given.reach),
             )
             while reach and person.labels < person.total:

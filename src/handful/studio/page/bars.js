@@ -26,8 +26,16 @@ function themed() {
   store.tell("theme");
 }
 
+/** How good it is by now, and what more labels would bring, in one line. */
+function standing({ expected, gain, stop, advice: all }) {
+  if (!expected) return all;
+  const points = gain && gain.accuracy * 100;
+  const more = !gain ? "" : points < 0.5 ? ` ${count(gain.labels)} more labels would bring less than half a point.` : ` ${count(gain.labels)} more labels would bring about ${points.toFixed(points < 3 ? 1 : 0)} points.`;
+  return `About ${percent(expected.accuracy)} right (${percent(expected.low)} to ${percent(expected.high)}).${more}${stop ? " You can stop." : ""}`;
+}
+
 function advice() {
-  const { model, classes, labelled, embedding } = store.state, node = $("advice");
+  const { model, labelled, embedding } = store.state, node = $("advice");
   const expected = model.expected;
   const gauge = h("span", { class: "gauge", "aria-hidden": "true" }, h("i"), h("b"));
   if (expected) {
@@ -35,18 +43,18 @@ function advice() {
     gauge.children[0].style.width = `${(expected.high - expected.low) * 100}%`;
     gauge.children[1].style.left = `${expected.accuracy * 100}%`;
   }
-  const short = model.state === "ready" ? model.advice
+  const short = model.state === "ready" ? standing(model)
     : model.state === "no-labels" ? "Name a few images; the rest follows."
       : model.state === "one-class" ? `${labelled === 1 ? "One label" : `${count(labelled)} labels`}. Now label an image of another class: then the rest follows.`
         : embedding.state === "done" ? model.advice : "The rest follows as soon as all images have been looked at.";
-  node.replaceChildren(...(expected ? [gauge] : []), h("span", { class: "words", text: model.problem ?? (short || `${count(classes.length)} classes`), title: short }));
+  node.replaceChildren(...(expected ? [gauge] : []), h("span", { class: "words", text: model.problem ?? short, title: model.advice }));
   node.classList.toggle("old", model.busy || (model.state === "ready" && !model.checked));
   node.classList.toggle("stop", model.stop);
 }
 
 function top() {
   const { state } = store;
-  $("folder").textContent = state.folder;
+  $("folder").textContent = state.folder.split(/[\\/]/).filter(Boolean).at(-1) ?? state.folder;
   $("folder").title = state.folder;
   undo.disabled = !state.undo && !store.outbox.length;
   redo.disabled = !state.redo;

@@ -10,10 +10,10 @@ const SHOWN = 12;
 const host = $("groups");
 let version = -1, named = new Map(); // group -> name given here
 
-/** Images from the most to the least typical of a group: labels of the most typical alone would say little of the rest. */
-async function spread(group) {
-  const all = new Uint32Array((await api.order({ group: group.group, sort: "group" })).bytes), many = Math.min(SHOWN, all.length);
-  return Array.from({ length: many }, (_, at) => all[Math.floor(((at + 0.5) * all.length) / many)]);
+/** As many of the examples as are shown, spread like them: labels of the most typical alone would say little of the rest. */
+function spread({ examples }) {
+  const many = Math.min(SHOWN, examples.length);
+  return Array.from({ length: many }, (_, at) => examples[Math.floor(((at + 0.5) * examples.length) / many)]);
 }
 
 function card(group, examples) {
@@ -77,11 +77,10 @@ async function draw(opened) {
   const found = (await api.groups()).groups;
   const fresh = found.filter((one) => one.labelled < Math.min(one.size, SHOWN));
   const shown = fresh.length ? fresh : found;
-  const examples = await Promise.all(shown.map(spread));
   host.replaceChildren(
     h("div", { class: "hello" }, h("h1", { text: store.state.labelled ? "Groups of likeness" : "What are these?" }),
       h("p", { text: "Images that look alike are put together. Type a name and press Enter; click an image that does not belong to leave it out. A few groups are enough: all other images are labelled from them." })),
-    ...shown.map((group, at) => card(group, examples[at])), onward);
+    ...shown.map((group) => card(group, spread(group))), onward);
   invite();
   if (store.view === "groups") host.querySelector(".group:not(.done) input")?.focus({ preventScroll: true });
 }

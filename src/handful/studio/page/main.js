@@ -74,7 +74,7 @@ tabs();
 go("grid");
 store.on("state", () => {
   document.body.dataset.phase = "ready";
-  document.title = `${store.state.folder} · handful studio`;
+  document.title = `${$("folder").textContent} · handful studio`;
   lead();
 });
 addEventListener("beforeunload", (event) => store.outbox.length && event.preventDefault());

@@ -91,7 +91,6 @@ function build() {
     picture, under, title, field,
     keys: h("div", { class: "big-keys" }), rest: h("div", { class: "chips" }), line: h("div", { class: "coming" }), tally: h("span", { class: "muted" }),
   };
-  host.tabIndex = 0;
   host.replaceChildren(
     h("div", { class: "easel" }, under, picture),
     h("div", { class: "panel" }, h("h2", { text: "What is this?" }), stage.keys, stage.field, stage.rest,
@@ -129,6 +128,7 @@ function draw() {
 }
 
 export function start() {
+  host.tabIndex = -1;
   store.on("view", () => {
     if (store.view !== "queue") return;
     fill(true);
