@@ -167,7 +167,7 @@ function dress(node, index) {
   name.textContent = mark.one?.name ?? (mark.none ? "none of these" : "");
   sure.textContent = !known ? "" : mark.given ? "✓" : mark.doubtful ? `? ${percent(mark.confidence)}` : percent(mark.confidence);
   const was = recent ? store.classWith(fresh.was)?.name ?? (fresh.was === 0 ? "none of these" : null) : null;
-  const broken = record && (record.state === "broken" || record.state === "missing");
+  const broken = record?.state === "broken";
   node.classList.toggle("broken", Boolean(broken));
   reason.hidden = !broken;
   if (broken) reason.textContent = record.reason ?? "cannot be read";
@@ -183,10 +183,10 @@ function dress(node, index) {
 
 const pixels = () => { const want = cell * Math.min(2, devicePixelRatio); return want <= 110 ? 96 : want <= 220 ? 192 : 320; };
 
-function load(node) {
+function load(node, index) {
   const record = store.records.get(node.number);
-  if (!record || record.state === "broken" || record.state === "missing") return;
-  const source = api.thumbnail(node.number, pixels(), record.tag);
+  if ((!record && !store.answered(index)) || record?.state === "broken") return;
+  const source = api.thumbnail(node.number, pixels(), record?.tag);
   if (node.source === source) return;
   if (speed > 6) return; // flying past: pictures come when the movement slows down
   node.source = source;
@@ -229,7 +229,7 @@ export const draw = framed(() => {
         node.wide = cell;
       }
       dress(node, index);
-      load(node);
+      load(node, index);
     }
   }
   drawHeaders(top, height);

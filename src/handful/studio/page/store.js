@@ -28,7 +28,8 @@ class Store extends EventTarget {
   pending = new Map(); // number -> {name, op}
   outbox = [];
   fresh = new Map(); // number -> {at, was}: changed by the newest model
-  #windows = new Set();
+  #windows = new Set(); // asked for
+  #answered = new Set();
   #sending = false;
   #refreshing = null;
   #again = false;
@@ -145,13 +146,17 @@ class Store extends EventTarget {
     }
     this.setState(state);
     this.#takeMarks(new Uint8Array(marks.bytes));
-    this.#windows.clear();
+    this.#forget();
     if (order && this.sameQuery(query)) this.#takeOrder(new Uint32Array(order.bytes));
     else if (holding) this.stale = true;
     this.tell("marks");
     if (marks.version === this.version) return;
     this.version = marks.version;
     requestAnimationFrame(() => performance.mark("relabelled", { detail: marks.version })); // for measurements
+  }
+  #forget() {
+    this.#windows.clear();
+    this.#answered.clear();
   }
   sameQuery(query) {
     return Object.keys(this.query).every((key) => this.query[key] === query[key]);
@@ -213,7 +218,7 @@ class Store extends EventTarget {
     try {
       const order = await api.order(query);
       if (!this.sameQuery(query)) return;
-      this.#windows.clear();
+      this.#forget();
       this.cursor = this.anchor = -1;
       this.#takeOrder(new Uint32Array(order.bytes));
       this.tell("top");
@@ -228,10 +233,17 @@ class Store extends EventTarget {
       if (this.#windows.has(page)) continue;
       this.#windows.add(page);
       api.images({ ...this.query }, page * PAGE, PAGE).then(
-        (answer) => this.learn(answer.images),
+        (answer) => {
+          this.#answered.add(page);
+          this.learn(answer.images);
+        },
         () => this.#windows.delete(page),
       );
     }
+  }
+  /** Whether the window of an index has come; its images may be others if the order has changed since. */
+  answered(index) {
+    return this.#answered.has(Math.floor(index / PAGE));
   }
   learn(images) {
     for (const one of images) this.records.set(one.number, one);
