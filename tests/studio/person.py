@@ -73,7 +73,7 @@ class Person:
         """The label of every image as the page shows it, when the model has learned from all labels."""
         state = self.wait(
             lambda state: (
-                state["model"]["state"] != "ready"
+                state["model"]["state"] in ("no-labels", "one-class")
                 or (not state["model"]["busy"] and state["model"]["revision"] == state["revision"])
             )
         )
