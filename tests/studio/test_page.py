@@ -69,9 +69,9 @@ class Studio:
 
     def given(self) -> dict[int, str]:
         """The labels that are on disk, by number."""
+        images = self.get("/api/images?show=given&limit=1000")["images"]  # before the classes: none is missing then
         names = {one["id"]: one["name"] for one in self.get("/api/state")["classes"]} | {0: "none-of-these"}
-        images = self.get("/api/images?show=given&limit=1000")["images"]
-        return {one["number"]: names[one["label"]] for one in images}
+        return {one["number"]: names.get(one["label"], "") for one in images}
 
     def wait(self, there: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + GUARD
