@@ -217,6 +217,7 @@ def test_labels_by_keys_with_undo_and_redo(page: Any, studio: Studio) -> None:
     ticked(page, 4, "red")
     page.keyboard.press("Home")
     page.keyboard.press("Shift+ArrowDown")  # a row and one
+    page.wait_for_function("() => document.querySelectorAll('.cell.chosen').length > 1")
     row = page.locator(".cell.chosen").count()
     page.keyboard.press("2")
     studio.wait_for(dict.fromkeys(range(row), "green"))
@@ -236,7 +237,7 @@ def test_labels_by_mouse(page: Any, studio: Studio) -> None:
     page.mouse.down()
     page.mouse.move(last["x"] + 40, last["y"] + 50, steps=8)
     page.mouse.up()
-    assert page.locator(".cell.chosen").count() == 2
+    page.wait_for_function("() => document.querySelectorAll('.cell.chosen').length === 2")
     page.click("#classes li:has-text('green') .key")
     studio.wait_for({0: "red", 1: "green", 2: "red", 3: "red", 4: "red", 8: "red", 6: "green", 7: "green"})
     page.click("[aria-label=Undo]")

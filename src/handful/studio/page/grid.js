@@ -208,6 +208,7 @@ export const draw = framed(() => {
     cells.delete(number);
     node.picture.removeAttribute("src");
     node.hidden = true;
+    node.className = "cell";
     node.number = -1;
     node.removeAttribute("id");
     free.push(node);
