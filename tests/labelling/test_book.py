@@ -113,6 +113,19 @@ def test_what_cannot_be_recorded_is_not_done() -> None:
     assert seen(book) == ([FREE] * 3, {}) and book.revision == 0
 
 
+def test_a_found_label_of_a_class_that_was_deleted_is_not_accepted() -> None:
+    book = Book(4)
+    book.label([0], "cat")
+    book.label([1], "dog")
+    book.delete(1)
+    assert (
+        book.is_label(np.array([FREE, NONE, 1, 2, 3, 99], dtype=np.int32)).tolist()
+        == [False, True, False, True] + [False] * 2
+    )
+    book.accept([2, 3], np.array([1, 2], dtype=np.int32))
+    assert book.plain.tolist() == [FREE, 2, FREE, 2]
+
+
 ACTIONS = st.lists(
     st.one_of(
         st.tuples(st.just("label"), st.lists(st.integers(0, 7), unique=True), st.sampled_from(["a", "b", "c", None])),

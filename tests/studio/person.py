@@ -37,7 +37,7 @@ class Person:
 
     def __init__(self, address: str, truth: dict[str, str]) -> None:
         self.base, self.token = address.split("/?token=")
-        self.actions, self.labels = 0, 0
+        self.actions, self.letters, self.labels = 0, 0, 0
         self.names: set[str] = set()
         self.wait(lambda state: state["embedding"]["state"] == "done" and state["groups"]["version"] >= 2)
         self.total = self.get("/api/state")["images"]
@@ -64,7 +64,10 @@ class Person:
 
     def label(self, numbers: list[int], name: str) -> None:
         """Press the key of the class, or type its name if it is new."""
-        self.actions += 1 if name in self.names else len(name) + 1
+        if name not in self.names:
+            self.letters += len(name)
+            self.actions += len(name)
+        self.actions += 1
         self.names.add(name)
         self.labels += len(numbers)
         self.read("/api/labels", {"images": numbers, "label": name})
@@ -158,7 +161,7 @@ def main() -> None:
                 share = person.actions / person.total
                 print(
                     f"{'REACHED' if reached else '       '} {right:.1%} right after {person.actions} actions "
-                    f"({share:.1%} of one at a time), {person.labels} labels",
+                    f"({share:.1%} of one at a time; {person.letters} are letters of names), {person.labels} labels",
                     flush=True,
                 )
                 step()

@@ -151,6 +151,22 @@ def test_a_model_that_fails_is_said_and_does_not_stop_the_others() -> None:
     held.learner.end()
 
 
+def test_predictions_of_a_class_that_was_deleted_are_not_shown(open_desk, monkeypatch) -> None:
+    desk = open_desk()
+    client = client_of(desk)
+    for number, name in enumerate("abc"):
+        client.label([number], name)
+    client.settled()
+    monkeypatch.setattr(desk.learner, "changed", lambda: None)  # the predictions stay as they were
+    found = client.get("/api/images?class=2").json()["total"]
+    state = client.send("DELETE", "/api/classes/2").json()["state"]
+    assert found > 1 and [one["id"] for one in state["classes"]] == [1, 3]
+    images = client.get("/api/images?limit=1000").json()["images"]
+    assert sum(one["label"] is None for one in images) == found
+    assert all(likely["class"] != 2 for one in images for likely in one["likely"])
+    assert client.post("/api/accept", {"where": {}}).json()["count"] == 40 - found - 2
+
+
 def test_predictions_go_away_with_the_labels(open_desk) -> None:
     client = client_of(open_desk())
     client.label([0], "a")

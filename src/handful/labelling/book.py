@@ -101,10 +101,11 @@ class Book:
     def redoable(self) -> str | None:
         return self._undone[-1].what if self._undone else None
 
-    def grow(self, count: int) -> None:
-        """Make room for more images, without labels."""
-        more = np.full(max(0, count - len(self.labels)), FREE, dtype=np.int32)
-        self.labels = np.concatenate([self.labels, more])
+    def is_label(self, ids: Ids) -> NDArray[np.bool_]:
+        """Which of some ids (n,) are `NONE` or of a class that is there: predictions may be of one that was deleted."""
+        there = np.zeros(max(self._next_id, int(ids.max(initial=0)) + 1) + 1, dtype=bool)
+        there[[NONE, *self.classes]] = True  # the last is for negative ones
+        return there[ids]
 
     def named(self, name: str) -> Class | None:
         return next((one for one in self.classes.values() if one.name == name), None)
@@ -134,7 +135,7 @@ class Book:
             seen: whether somebody looked at each of them: then it is as good as given by hand.
         """
         numbers, found = self._checked(images), np.asarray(labels, dtype=np.int32)
-        free = (self.labels[numbers] == FREE) & (found >= 0)
+        free = (self.labels[numbers] == FREE) & self.is_label(found)
         numbers, found = numbers[free], found[free]
         return self.do(self._labelled(f"{_count(len(numbers))} accepted", numbers, found if seen else found + ACCEPTED))
 

@@ -38,6 +38,7 @@ def _one(desk: Desk, look: Look, number: int, likeness: NDArray[np.float32] | No
         "likely": [
             {"class": int(kind[number]), "probability": round(float(chance[number]), 4)}
             for kind, chance in ((found.best, found.chance), (found.second, found.next_chance))
+            if int(kind[number]) in desk.book.classes
         ] if found is not None and predicted else [],
         "is_none": bool(look.is_none[number]),
         "none_score": round(float(found.none_score[number]), 4) if found is not None and predicted else None,

@@ -133,7 +133,7 @@ class Desk:
             sight = Sight(
                 self._folded, self.embedded.copy(), broken, self.around.groups, self.around.duplicate, self.likeness
             )
-            looked = self._looked = key, Look(labels, opinion.found, opinion.before, sight)
+            looked = self._looked = key, Look(labels, opinion.found, self.book.is_label, opinion.before, sight)
         return looked[1]
 
     def likeness(self, number: int) -> NDArray[np.float32] | None:

@@ -8,6 +8,7 @@ would bring.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -26,6 +27,8 @@ GROWTH = 2.0  # by which the embedded images must have grown for the model to ta
 LITTLE = 0.005  # accuracy that more labels should bring
 MORE = 0.25  # more labels, of those there are; and at least LEAST_MORE
 LEAST_MORE = 10
+PAUSES = 3  # as long as a check, before it is estimated what more labels would bring
+SHORT, LONGEST_PAUSE, MOST_PATIENCE = 0.1, 1.5, 10.0  # seconds of a check; of a pause; until it is checked anyhow
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,7 @@ class Learner:
         self._session, self._alone, self._vectors, self._finished = session, alone, vectors, finished
         self._tell = tell
         self._confirmed = 0  # counts checks: the predictions after one are other ones
-        self._used = -1
+        self._used, self._takes = -1, 0.0
         self._wake, self._due, self._check_due, self._ended = threading.Condition(), False, False, False
         self.busy = False
         self._threads = [
@@ -166,11 +169,24 @@ class Learner:
                 self._check_due = True
                 self._wake.notify_all()
 
+    def _let_go_first(self) -> None:
+        """Wait for a pause in the labelling, as long as a check takes: predictions need the processor more."""
+        deadline = time.monotonic() + MOST_PATIENCE
+        while self._takes > SHORT and time.monotonic() < deadline:
+            before = self._session.book.revision
+            with self._wake:
+                self._wake.wait_for(lambda: self._ended, min(self._takes, LONGEST_PAUSE))
+            if self._ended or self._session.book.revision == before:
+                return
+
     def _check(self) -> None:
+        self._let_go_first()
         predictor, now = self._session.predictor, self._labels()
         if predictor is None or not predictor.possible(now.labels, predictor.rows):
             return
+        started = time.monotonic()
         expected = predictor.check(now.labels, now.by_hand)
+        self._takes = time.monotonic() - started
         hand = int((now.by_hand & (now.labels != FREE))[predictor.rows].sum())
         share = hand / len(predictor.rows)
         low, middle, high = (share + (1 - share) * expected[place] for place in (1, 0, 2))
@@ -181,8 +197,15 @@ class Learner:
         self._confirmed += 1
         self._tell("checked")
         self.changed()
-        slope = predictor.slope(now.labels, now.by_hand, stop=lambda: self._labels().revision != now.revision)
-        if self._labels().revision == now.revision and self.standing is not None:
+
+        def outdated() -> bool:
+            return self._ended or self._session.book.revision != now.revision
+
+        with self._wake:  # what more labels would bring is asked in a pause, and takes several times as long
+            if self._wake.wait_for(outdated, min(PAUSES * self._takes, MOST_PATIENCE)):
+                return
+        slope = predictor.slope(now.labels, now.by_hand, stop=outdated)
+        if not outdated() and self.standing is not None:
             more = max(LEAST_MORE, round(MORE * hand, -1))
             self.standing = replace(
                 self.standing, more=int(more), gain=(1 - share) * gain(expected[0], slope, hand, int(more))

@@ -62,13 +62,16 @@ class Look:
     Args:
         labels: (n,) given: `FREE`, `NONE` or the id of a class.
         found: the predictions, if there are any.
+        is_label: which ids (n,) are of a class that is there.
         before: (n,) the labels that were found before, `FREE` where none was.
         sight: the rest.
     """
 
-    def __init__(self, labels: Ids, found: Found | None, before: Ids | None, sight: Sight) -> None:
+    def __init__(
+        self, labels: Ids, found: Found | None, is_label: Callable[[Ids], Mask], before: Ids | None, sight: Sight
+    ) -> None:
         self.found, self.sight, self.given = found, sight, labels != FREE
-        guess = np.full_like(labels, FREE) if found is None else found.label
+        guess = np.full_like(labels, FREE) if found is None else np.where(is_label(found.label), found.label, FREE)
         self.label = np.where(self.given, labels, guess)
         self.is_none = self.label == NONE
         chance = np.zeros(len(labels), np.float32) if found is None else found.chance

@@ -44,7 +44,7 @@ function advice() {
     gauge.children[1].style.left = `${expected.accuracy * 100}%`;
   }
   const short = model.state === "ready" ? standing(model)
-    : model.state === "no-labels" ? "Name a few images; the rest follows."
+    : model.state === "no-labels" ? (store.view === "groups" ? "Name a few groups: the rest follows." : "Click an image and type what it is: the rest follows.")
       : model.state === "one-class" ? `${labelled === 1 ? "One label" : `${count(labelled)} labels`}. Now label an image of another class: then the rest follows.`
         : embedding.state === "done" ? model.advice : "The rest follows as soon as all images have been looked at.";
   node.replaceChildren(...(expected ? [gauge] : []), h("span", { class: "words", text: model.problem ?? short, title: model.advice }));
@@ -189,7 +189,7 @@ export function start() {
   makeChosen();
   themed();
   const soon = framed(() => store.state && (bar(), chosen()));
-  store.on("state pending", () => store.state && top());
+  store.on("state pending view", () => store.state && top());
   store.on("state order marks query selection pending view", soon);
   store.on("connection pending", banner);
 }

@@ -63,7 +63,7 @@ function heard(kind, data) {
     const part = { embedding: "embedding", map: "map", groups: "groups", checked: "model" }[kind];
     store.state = { ...store.state, [part]: data, ...(kind === "embedding" ? { embedded: data.done } : {}) };
     store.tell("state");
-    if (kind === "embedding" && data.state === "done") store.refreshSoon();
+    if (data.state === "done" || (data.state === "ready" && kind !== "checked")) store.refreshSoon(); // counts may be others
   }
 }
 

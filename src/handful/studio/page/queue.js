@@ -86,7 +86,7 @@ function build() {
   const picture = h("img", { alt: "", class: "large" }), title = h("p", { class: "file" }), under = h("img", { alt: "", class: "under" });
   picture.addEventListener("load", () => picture.classList.add("loaded"));
   picture.addEventListener("error", () => picture.getAttribute("src") && skip());
-  const field = naming({ placeholder: "Another class: type its name", label: "Name this image", done: label, left: () => host.focus() });
+  const field = naming({ placeholder: "Another class: type its name", label: "Name this image", done: (name) => (label(name), host.focus()), left: () => host.focus() });
   stage = {
     picture, under, title, field,
     keys: h("div", { class: "big-keys" }), rest: h("div", { class: "chips" }), line: h("div", { class: "coming" }), tally: h("span", { class: "muted" }),
