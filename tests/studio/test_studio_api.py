@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from studio_client import COLOURS, COUNT, client_of
 
+from handful import TACClassifier
 from handful.labelling.sources import read_labels
 from handful.studio.routes import application
 
@@ -285,7 +286,22 @@ def test_exports_are_written_to_the_folder_and_leave_other_files_alone(client, a
     refused = client.post("/api/export", {"format": "labels"})
     assert refused.status == 400 and "was changed" in refused.json()["error"]
     assert (out / "labels.csv").read_text() == "mine"
-    assert client.get("/api/export?format=model").status == 501
+
+
+def test_the_exported_model_says_of_new_images_what_the_page_says(client, desk, album, tmp_path) -> None:
+    assert client.get("/api/export?format=model").status == 409, "nothing is labelled"
+    for number in (1, 0, 2, 3, 4, 5, 6, 7):  # so that classes are not in the order of their names
+        client.label([number], TRUTH[number])
+    client.settled()
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(client.get("/api/export?format=model").content)
+    model = TACClassifier.load(path)
+    assert model.embedder_ == desk.origin
+    found = desk.learner.settled()
+    vectors = desk._vectors[found.rows]
+    said = [row["label"] for row in csv.DictReader(io.StringIO(client.get("/api/export?format=csv").content.decode()))]
+    free = [place for place, row in enumerate(found.rows) if found.labels[row] < 0]
+    assert [model.predict(vectors)[place] for place in free] == [said[place] for place in free]
 
 
 def test_events_begin_with_the_state(desk) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..embedders import Embedder, Precomputed
+from ..embedders.origin import Origin
 from ..errors import HandfulError
 from ..estimator.suggestions import suggest
 from ..labelling.book import FREE, KEYS, NONE, Action, Book, Conflict, Ids, NotThere
@@ -55,7 +56,7 @@ class Desk:
         except BaseException:
             self.log.close()
             raise
-        self.embedder = str(getattr(embedder, "name", "given vectors"))
+        self.embedder, self.origin = str(getattr(embedder, "name", "given vectors")), Origin.of(embedder)
         self.events, self.thumbnails = Events(), Thumbnails(self.images, out)
         count = len(self.images)
         self._folded = [name.casefold() for name in self.images.names]

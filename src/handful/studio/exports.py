@@ -9,6 +9,7 @@ import os
 import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
+from copy import copy
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, BinaryIO
@@ -17,7 +18,6 @@ import numpy as np
 from starlette.responses import Response, StreamingResponse
 
 from ..datasets.images import BrokenImage, printable
-from ..errors import HandfulError
 from ..labelling.book import FREE, NONE, Conflict
 from ..labelling.export import (
     LABEL_STUDIO,
@@ -40,11 +40,8 @@ VALIDATION = 5  # one image in so many is for validation in YOLO's folders
 BLOCK = 1 << 20
 _FILES = {"csv": TABLES[0], "jsonl": TABLES[1], "label-studio": LABEL_STUDIO}
 _KINDS = {"csv": "text/csv; charset=utf-8", "jsonl": "application/jsonl", "label-studio": "application/json",
-          "labels": "text/csv; charset=utf-8", "metadata": "text/csv; charset=utf-8"}  # fmt: skip
-
-
-class NotYet(HandfulError):  # noqa: N818
-    """A format that this version cannot write."""
+          "labels": "text/csv; charset=utf-8", "metadata": "text/csv; charset=utf-8",
+          "model": "application/octet-stream"}  # fmt: skip
 
 
 def download(desk: Desk, wanted: str, given: bool) -> Response:
@@ -131,10 +128,26 @@ def labelling(desk: Desk, given: bool = False) -> Labelling:
     )  # fmt: skip
 
 
+def _model(desk: Desk) -> bytes:
+    """The classifier as a file for ``handful predict``, with names for classes and the threshold used here."""
+    found = desk.learner.settled()
+    if found is None:
+        raise Conflict("there is no model yet: label images of two classes first")
+    with desk.lock:
+        names = {number: one.name for number, one in desk.book.classes.items()}
+    model = copy(found.model)
+    model.classes_ = np.array([names[int(kind)] for kind in found.model.classes_])
+    model.none_threshold_, model.embedder_ = found.threshold, desk.origin
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.safetensors"
+        model.save(path)
+        return path.read_bytes()
+
+
 def _table(desk: Desk, wanted: str, given: bool) -> tuple[str, bytes]:
     """Name and content of a single file."""
     if wanted == "model":
-        raise NotYet("this version cannot write a model file yet: export labels.csv and use 'handful label'")
+        return "model.safetensors", _model(desk)
     if wanted == "labels":
         with desk.lock:
             labels, classes, none = desk.book.plain[desk.images.ids], desk.book.classes, desk.book.none_label

@@ -22,7 +22,7 @@ from ..errors import HandfulError
 from ..labelling.book import Conflict, NotThere
 from .answers import described, groups
 from .desk import Desk
-from .exports import DOWNLOADS, WRITTEN, NotYet, download, write
+from .exports import DOWNLOADS, WRITTEN, download, write
 from .requests import (
     WrongKind,
     numbers,
@@ -85,7 +85,6 @@ def application(desk: Desk) -> Starlette:
         WrongKind: lambda request, error: _error(415, str(error)),
         NotThere: lambda request, error: _error(404, str(error)),
         Conflict: lambda request, error: _error(409, str(error)),
-        NotYet: lambda request, error: _error(501, str(error)),
         HandfulError: lambda request, error: _error(400, str(error)),
         BrokenImage: lambda request, error: _error(404, f"this image cannot be read: {error}"),
         HTTPException: lambda request, error: _error(error.status_code, _SENTENCES.get(error.status_code, "not here")),
