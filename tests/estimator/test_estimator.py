@@ -647,3 +647,12 @@ def test_many_rows_are_seen_through_anchors(clusters, monkeypatch):
     order = np.random.default_rng(1).permutation(len(x))
     mixed = TACClassifier().fit(x[order], y[order])
     np.testing.assert_allclose(mixed.label_distributions_, model.label_distributions_[order], atol=1e-9)
+
+
+@pytest.mark.parametrize("distractors", [True, False, "auto"])
+def test_rows_that_are_all_the_same(distractors):
+    """Nothing tells them apart, and nothing is foreign; all that can be asked is an answer."""
+    X, y = np.ones((20, 8)), np.repeat([0, 1, -1], [3, 3, 14])  # noqa: N806
+    model = TACClassifier(distractors=distractors).fit(X, y)
+    assert np.isfinite(model.none_score(X)).all() and np.isfinite(model.predict_proba(X)).all()
+    assert model.is_none(X).shape == (20,)

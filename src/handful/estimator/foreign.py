@@ -77,7 +77,7 @@ class Judge:
         count, classes, width = self.means.shape
         rows = half_white(self.projection, view, self.scales)
         cosines = (rows @ self.means.reshape(-1, width).T).reshape(len(rows), count, classes)
-        walks = np.log(view.spread(self.met) + 1e-6 * self.met.max(0) + 1e-30)
+        walks = np.log(view.spread(self.met) + 1e-6 * self.met.max(0, initial=0) + 1e-30)
         return logsumexp(ENERGY * cosines, axis=2), walks
 
     def _explained(self, view: View) -> Floats:
@@ -85,7 +85,7 @@ class Judge:
         count, classes, width = self.means.shape
         rows = half_white(self.projection, view, self.scales)
         nearest = (rows @ self.means.reshape(-1, width).T).reshape(len(rows), count, classes).max(2)
-        met = view.spread(self.met) + 1e-6 * self.met.max(0) + 1e-30
+        met = view.spread(self.met) + 1e-6 * self.met.max(0, initial=0) + 1e-30
         found: Floats = np.logaddexp(0, LOCAL * ((rows @ self.none.T).max(1)[:, None] - nearest))
         found += np.log1p(view.spread(self.none_met) / met)
         return found
