@@ -15,10 +15,10 @@ from ..embedders import DEFAULT, embed_files, load_embedder
 from ..errors import HandfulError
 from ..estimator.classifier import TACClassifier
 from ..estimator.head import head_of
+from ..estimator.suggestions import suggest
 from .book import FREE, NONE, Book, Ids, NotThere
 from .predictor import Found, Predictor
 from .sources import find_images
-from .suggestions import choose
 
 
 @dataclass(frozen=True)
@@ -178,12 +178,13 @@ class Session:
         return len(self.book.accept(self.ids[rows].astype(np.int32), found.label[rows]).images)
 
     def next_to_label(self, count: int = 12) -> list[int]:
-        """Numbers of doubtful images that differ from one another, most useful first."""
+        """Numbers of images that stand for many doubtful ones, most useful first."""
         found = self.update()
         given = self.snapshot().labels != FREE
         rows = np.flatnonzero(~given)
         if self._vectors is None:
             return [int(row) for row in rows[:count]]
-        doubt = np.zeros(len(rows)) if found is None else found.doubt[rows]
+        soft = np.ones((len(given), 1)) if found is None else np.asarray(found.model.label_distributions_)
+        rates = None if found is None or not found.threshold else found.none_score
         unit = self._vectors / np.maximum(np.linalg.norm(self._vectors, axis=1, keepdims=True), 1e-12)
-        return [int(rows[place]) for place in choose(doubt, unit[rows], unit[given], count)]
+        return [int(row) for row in suggest(unit, soft, rates, np.flatnonzero(given), count)]
