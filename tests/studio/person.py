@@ -7,7 +7,7 @@ what the page offers; every key, click, drag and screen that is scrolled is one 
 
 1. Names: a list of the classes is pasted into "Add a class" (click, Ctrl V, Enter), or each is typed when its first
    image comes (``--names typed``: one action for each letter, and Enter).
-2. "Label next": a key for each of the first images.
+2. "Label next": a key for each of the first images, four times as many as there are classes.
 3. The grid, of what has no label by hand, sorted by class with likely wrong ones first, zoomed out, a screen at a time.
    A wrong image gets the key of its class, pressed while the pointer is on it; where several of one class stand side by
    side in a row, each row of them is dragged over (Ctrl adds), and one key labels them all. After every label all
@@ -23,6 +23,7 @@ import io
 import zipfile
 from collections import Counter
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -141,31 +142,39 @@ def label_next(page: Page, count: int) -> None:
         page.label([number], str(page.see([number])[0]))
 
 
-def screens(page: Page, pointing: bool = True, accept: bool = True, stop: float = REACH[-1]) -> None:
+def screens(page: Page, pointing: bool = True, accept: bool = True, doubtful: int = 0, stop: float = REACH[-1]) -> None:
     """Go through the grid, sorted by class, until so many are right (the script says when, no person would know)."""
-    page.act("view", 4)  # the grid; "Not by you"; the order; smaller images
+    page.act("view", 3)  # the grid; the order; smaller images
+    turn = 0
     while page.right < stop:
-        todo = [*page.classes().values()]
-        while todo and page.right < stop:
-            here = [todo.pop(0)]
-            while todo and sum(map(len, _visible(page, [*here, todo[0]], page.size * 2))) <= page.size:
-                here.append(todo.pop(0))
-            page.act("scroll")
-            while page.right < stop and correct(page, _visible(page, here, page.size), pointing):
-                pass
-            left = np.concatenate(_visible(page, here, page.size))
-            if accept and len(left) and page.right < stop:
-                page.accept(left)
+        page.act("view")
+        through(page, "doubtful" if turn < doubtful else "unlabelled", pointing, accept, stop)
+        turn += 1
 
 
-def _visible(page: Page, here: list[int], room: int) -> list[Numbers]:
+def through(page: Page, show: str, pointing: bool, accept: bool, stop: float) -> None:
+    """Go once through "Doubtful" or "Not by you"."""
+    todo = [*page.classes().values()]
+    while todo and page.right < stop:
+        here = [todo.pop(0)]
+        while todo and len(_rows(page, [*here, todo[0]], show)) <= page.window.rows:
+            here.append(todo.pop(0))
+        page.act("scroll")
+        while page.right < stop and correct(page, _rows(page, here, show)[: page.window.rows], pointing):
+            pass
+        left = _rows(page, here, show)[: page.window.rows]
+        if accept and left and page.right < stop:
+            page.accept(np.concatenate(left))
+
+
+def _rows(page: Page, here: list[int], show: str) -> list[Numbers]:
     """The rows of the grid, of some classes: each class begins a new row."""
     rows: list[Numbers] = []
     wide = page.window.columns
     for number in here:
-        found = page.look.select(Query(show="unlabelled", class_id=number, sort="rival"))
+        found = page.look.select(Query(show=show, class_id=number, sort="rival"))
         rows += [found[at : at + wide] for at in range(0, len(found), wide)]
-    return rows[: room // wide]
+    return rows
 
 
 def correct(page: Page, rows: list[Numbers], pointing: bool) -> bool:
@@ -200,7 +209,7 @@ def play(
     *,
     window: Window = Window(),  # noqa: B008
     pasted: bool = True,
-    queue: int = 40,
+    queue: int = 4,
     head: Any = None,
     **how: Any,
 ) -> Page:
@@ -210,7 +219,7 @@ def play(
     page = Page(session, truth, window)
     if pasted:
         paste_names(page, sorted(set(truth.tolist())))
-    label_next(page, queue)
+    label_next(page, queue * len(set(truth.tolist())))
     screens(page, **how)
     return page
 
@@ -239,8 +248,9 @@ def line(name: str, page: Page, total: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("archives", type=Path, nargs="+")
-    parser.add_argument("--queue", type=int, nargs="+", default=[40], help="images that are labelled in the queue")
+    parser.add_argument("--queue", type=int, nargs="+", default=[4], help="images per class in the queue")
     parser.add_argument("--names", choices=["pasted", "typed"], nargs="+", default=["pasted", "typed"])
+    parser.add_argument("--doubtful", type=int, nargs="+", default=[0], help="passes of the doubtful")
     parser.add_argument("--small", action="store_true", help="a window of 1280 x 720")
     parser.add_argument("--clicks", action="store_true", help="click and key, instead of a key at the pointer")
     parser.add_argument("--no-accept", action="store_true", help="screens are not accepted")
@@ -252,10 +262,9 @@ def main() -> None:
         window = SMALL_WINDOW if given.small else Window()
         typed = sum(len(name) + 1 for name in set(truth.tolist()))
         print(f"{archive.name}: {len(truth):,} images; one at a time {len(truth):,} actions, and {typed} to type names")
-        for queue in given.queue:
-            for names in given.names:
-                page = play(vectors, truth, window=window, pasted=names == "pasted", queue=queue, **how)
-                print(line(f"queue {queue}, names {names}", page, len(truth)), flush=True)
+        for queue, names, doubtful in product(given.queue, given.names, given.doubtful):
+            page = play(vectors, truth, window=window, pasted=names == "pasted", queue=queue, doubtful=doubtful, **how)
+            print(line(f"queue {queue}, doubtful {doubtful} times, names {names}", page, len(truth)), flush=True)
 
 
 if __name__ == "__main__":

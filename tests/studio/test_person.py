@@ -24,14 +24,14 @@ def page_of(window: Window) -> Page:
 
 
 def test_a_person_labels_all_with_far_fewer_actions_than_images() -> None:
-    page = play(vectors(), TRUTH, window=Window(6, 4), queue=6)
+    page = play(vectors(), TRUTH, window=Window(6, 4), queue=2)
     assert page.right >= REACH[-1] and page.reached.keys() == set(REACH)
     assert page.reached[0.9][0] <= page.reached[0.95][0] <= page.count < 60
     assert page.actions["paste names"] == 3 and page.actions["letter"] == 0 and page.actions["key"] >= 6
 
 
 def test_typed_names_cost_a_letter_each_and_enter() -> None:
-    pasted, typed = (play(vectors(), TRUTH, window=Window(6, 4), queue=12, pasted=one) for one in (True, False))
+    pasted, typed = (play(vectors(), TRUTH, window=Window(6, 4), queue=4, pasted=one) for one in (True, False))
     assert typed.actions["letter"] == sum(map(len, set(TRUTH.tolist()))) + 3
     assert typed.actions["key"] == pasted.actions["key"] - 3 and typed.right >= REACH[-1]
 
