@@ -1,173 +1,270 @@
 """Play a person who labels with the page of the studio, and count what it takes.
 
-    python tests/studio/person.py PHOTOS.zip --reach 0.9 0.95
+    python tests/studio/person.py clothing.zip groceries.zip
 
-The archive has one folder per class; the images are copied without their folders. The person sees what the page shows
-and knows the right class of what is seen. A key or a click is one action, and every letter of a new name; one action
-takes a second. Further options go to ``handful studio``.
+An archive has one folder per class. The person knows the class of an image only while it is on the screen, and does
+what the page offers; every key, click, drag and screen that is scrolled is one action, and takes a second:
 
-1. Groups: look at twelve images of each, leave out those that do not belong (a click each) and name the class; groups
-   of a class that has a name already, or without a majority, are passed over.
-2. Screens: the grid shows what is not labelled by hand, the most doubtful first, 24 images a screen. Wrong labels are
-   corrected by class (a click each, one key), then the screen is accepted as a whole (a box and Shift A: two actions).
-   With ``--way queue``: "Label next" instead, a key for each image.
+1. Names: a list of the classes is pasted into "Add a class" (click, Ctrl V, Enter), or each is typed when its first
+   image comes (``--names typed``: one action for each letter, and Enter).
+2. "Label next": a key for each of the first images, four times as many as there are classes.
+3. The grid, of what has no label by hand, sorted by class with likely wrong ones first, zoomed out, a screen at a time.
+   A wrong image gets the key of its class, pressed while the pointer is on it; where several of one class stand side by
+   side in a row, each row of them is dragged over (Ctrl adds), and one key labels them all. After every label all
+   others are found anew. A screen without a wrong image is accepted as a whole (a drag and Shift A), and scrolled.
+
+It uses the classes behind the page (`Session`, `Look`) in one process: its order, its predictions, its queue.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import random
-import struct
-import subprocess
-import sys
-import tempfile
-import time
-import urllib.request
+import io
 import zipfile
 from collections import Counter
+from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-SCREEN, EXAMPLES = 24, 12
+import numpy as np
+from numpy.typing import NDArray
+
+from handful.labelling.session import Session
+from handful.studio.look import Look, Query, Sight
+
+REACH = (0.9, 0.95)
+PAUSE = 10  # labels after which the person pauses
+Numbers = NDArray[np.int64]
 
 
-class Person:
-    """Sees the page through its API, and acts."""
+@dataclass(frozen=True)
+class Window:
+    """What fits into the grid of a window, as the page lays it out; images of 88 pixels, or of 150 with captions."""
 
-    def __init__(self, address: str, truth: dict[str, str]) -> None:
-        self.base, self.token = address.split("/?token=")
-        self.actions, self.letters, self.labels = 0, 0, 0
-        self.names: set[str] = set()
-        self.wait(lambda state: state["embedding"]["state"] == "done" and state["groups"]["version"] >= 2)
-        self.total = self.get("/api/state")["images"]
-        windows = [self.get(f"/api/images?limit=1000&offset={at}") for at in range(0, self.total, 1000)]
-        self.truth = {one["number"]: truth[one["name"]] for window in windows for one in window["images"]}
+    columns: int = 16
+    rows: int = 8  # 1920 x 940 pixels inside the browser
 
-    def read(self, path: str, body: Any = None) -> bytes:
-        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
-        content = None if body is None else json.dumps(body).encode()
-        with urllib.request.urlopen(urllib.request.Request(self.base + path, content, headers)) as answer:
-            return bytes(answer.read())
 
-    def get(self, path: str) -> Any:
-        return json.loads(self.read(path))
+SMALL_WINDOW = Window(10, 6)  # 1280 x 720
 
-    def wait(self, there: Any) -> Any:
-        while not there(state := self.get("/api/state")):
-            time.sleep(0.02)
-        return state
 
-    def order(self, query: str) -> list[int]:
-        content = self.read(f"/api/order?{query}")
-        return list(struct.unpack(f"<{len(content) // 4}I", content))
+class Page:
+    """What the page shows, and its actions, which are counted.
 
-    def label(self, numbers: list[int], name: str) -> None:
-        """Press the key of the class, or type its name if it is new."""
-        if name not in self.names:
-            self.letters += len(name)
-            self.actions += len(name)
-        self.actions += 1
-        self.names.add(name)
+    Args:
+        session: with vectors and without labels.
+        truth: (n,) the class of each image: asked of what is on the screen (`see`), and to measure.
+        window: how much of the grid is visible.
+    """
+
+    def __init__(self, session: Session, truth: NDArray[np.str_], window: Window) -> None:
+        self.session, self.window, self._truth = session, window, truth
+        count = len(truth)
+        nothing = np.zeros(count, dtype=bool)
+        self._sight = Sight([""] * count, ~nothing, nothing, None, np.full(count, -1), lambda number: None)
+        self._screen: set[int] = set()
+        self.actions: Counter[str] = Counter()
+        self.labels = 0
+        self.reached: dict[float, tuple[int, int]] = {}  # share -> actions, labels
+        self.refresh()
+
+    @property
+    def count(self) -> int:
+        return sum(self.actions.values())
+
+    @property
+    def size(self) -> int:
+        return self.window.columns * self.window.rows
+
+    def act(self, what: str, times: int = 1) -> None:
+        self.actions[what] += times
+
+    def refresh(self) -> None:
+        """Let the model learn, and show its predictions; the accuracy is checked in pauses, as the studio does it."""
+        session, book, now = self.session, self.session.book, self.session.snapshot()
+        found = None
+        if session.predictor is not None and session.predictor.possible(now.labels, session.predictor.rows):
+            if now.revision % PAUSE == 0:
+                session.predictor.check(now.labels, now.by_hand)
+            found = session.predictor.predict(now.labels)
+        self.look = Look(now.labels, found, book.is_label, None, self._sight)
+        names = {one.id: one.name for one in book.classes.values()}
+        self.shown = np.array([names.get(int(label), "") for label in self.look.label])
+        self.right = float((self.shown == self._truth).mean())
+        for share in REACH:
+            if self.right >= share:
+                self.reached.setdefault(share, (self.count, self.labels))
+
+    def show(self, numbers: Numbers | list[int]) -> None:
+        self._screen = {int(number) for number in numbers}
+        assert len(self._screen) <= self.size
+
+    def see(self, numbers: Numbers | list[int]) -> NDArray[np.str_]:
+        """The right classes of images on the screen."""
+        assert self._screen.issuperset(int(number) for number in numbers), "he cannot see these"
+        return self._truth[numbers]
+
+    def classes(self) -> dict[str, int]:
+        return {one.name: one.id for one in self.session.book.classes.values()}
+
+    def label(self, numbers: Numbers | list[int], name: str) -> None:
+        """Press the key of a class, or type its name if it is new."""
+        if name in self.classes():
+            self.act("key")
+        else:
+            self.act("letter", len(name) + 1)
+        self.session.label([int(number) for number in numbers], name)
         self.labels += len(numbers)
-        self.read("/api/labels", {"images": numbers, "label": name})
+        self.refresh()
 
-    def found(self) -> dict[int, str | None]:
-        """The label of every image as the page shows it, when the model has learned from all labels."""
-        state = self.wait(
-            lambda state: (
-                state["model"]["state"] in ("no-labels", "one-class")
-                or (not state["model"]["busy"] and state["model"]["revision"] == state["revision"])
-            )
-        )
-        names = {one["id"]: one["name"] for one in state["classes"]}
-        marks = struct.unpack("<" + "HBB" * self.total, self.read("/api/marks"))
-        return {number: names.get(marks[3 * number]) for number in range(self.total)}
-
-    def right(self) -> float:
-        found = self.found()
-        return sum(found[number] == name for number, name in self.truth.items()) / self.total
-
-    def name_groups(self) -> None:
-        for group in self.get("/api/groups")["groups"]:
-            all_examples = group["examples"]
-            shown = min(EXAMPLES, len(all_examples))
-            examples = [all_examples[int((at + 0.5) * len(all_examples) / shown)] for at in range(shown)]
-            name, many = Counter(self.truth[number] for number in examples).most_common(1)[0]
-            if many * 2 < shown or name in self.names:
-                continue
-            self.actions += shown - many
-            self.label([number for number in examples if self.truth[number] == name], name)
-
-    def screen(self) -> None:
-        """Correct a screen of the most doubtful images and accept it."""
-        found = self.found()
-        shown = self.order("show=unlabelled&sort=doubt")[:SCREEN]
-        wrong = [number for number in shown if found[number] != self.truth[number]]
-        for name in dict.fromkeys(self.truth[number] for number in wrong):
-            these = [number for number in wrong if self.truth[number] == name]
-            self.actions += len(these)
-            self.label(these, name)
-        self.actions += 2
-        for name in {self.truth[number] for number in shown if number not in wrong}:
-            these = [number for number in shown if number not in wrong and self.truth[number] == name]
-            self.labels += len(these)
-            self.read("/api/labels", {"images": these, "label": name})
-
-    def queue(self) -> None:
-        for _ in range(SCREEN):
-            number = self.get("/api/next?count=1")["images"][0]["number"]
-            self.label([number], self.truth[number])
-            self.found()
+    def accept(self, numbers: Numbers) -> None:
+        """Drag over the screen, and Shift A."""
+        self.act("accept", 2)
+        free = numbers[~self.look.given[numbers]]
+        self.session.book.accept(free.astype(np.int32), self.look.label[free], seen=True)
+        self.labels += len(free)
+        self.refresh()
 
 
-def unpack(archive: Path, photos: Path) -> dict[str, str]:
-    """Copy the images without their folders, in random order: the class of each by its new name."""
-    truth = {}
-    with zipfile.ZipFile(archive) as file:
-        names = sorted(name for name in file.namelist() if not name.endswith("/") and "/" in name)
-        random.Random(0).shuffle(names)
-        for number, name in enumerate(names):
-            new = f"IMG_{number:05}{Path(name).suffix}"
-            (photos / new).write_bytes(file.read(name))
-            truth[new] = Path(name).parent.name
-    return truth
+def paste_names(page: Page, names: list[str]) -> None:
+    page.act("paste names", 3)
+    for name in names:
+        page.session.book.add(name)
+
+
+def label_next(page: Page, count: int) -> None:
+    """Open "Label next", which asks for the class of one image after the other."""
+    page.act("view")
+    for _ in range(count):
+        (number,) = page.session.next_to_label(1)
+        page.show([number])
+        page.label([number], str(page.see([number])[0]))
+
+
+def screens(page: Page, pointing: bool = True, accept: bool = True, doubtful: int = 0, stop: float = REACH[-1]) -> None:
+    """Go through the grid, sorted by class, until so many are right (the script says when, no person would know)."""
+    page.act("view", 3)  # the grid; the order; smaller images
+    turn = 0
+    while page.right < stop:
+        page.act("view")
+        through(page, "doubtful" if turn < doubtful else "unlabelled", pointing, accept, stop)
+        turn += 1
+
+
+def through(page: Page, show: str, pointing: bool, accept: bool, stop: float) -> None:
+    """Go once through "Doubtful" or "Not by you"."""
+    todo = [*page.classes().values()]
+    while todo and page.right < stop:
+        here = [todo.pop(0)]
+        while todo and len(_rows(page, [*here, todo[0]], show)) <= page.window.rows:
+            here.append(todo.pop(0))
+        page.act("scroll")
+        while page.right < stop and correct(page, _rows(page, here, show)[: page.window.rows], pointing):
+            pass
+        left = _rows(page, here, show)[: page.window.rows]
+        if accept and left and page.right < stop:
+            page.accept(np.concatenate(left))
+
+
+def _rows(page: Page, here: list[int], show: str) -> list[Numbers]:
+    """The rows of the grid, of some classes: each class begins a new row."""
+    rows: list[Numbers] = []
+    wide = page.window.columns
+    for number in here:
+        found = page.look.select(Query(show=show, class_id=number, sort="rival"))
+        rows += [found[at : at + wide] for at in range(0, len(found), wide)]
+    return rows
+
+
+def correct(page: Page, rows: list[Numbers], pointing: bool) -> bool:
+    """Correct some of what is wrong on the screen, with the fewest actions for each image; False if all is right."""
+    page.show(np.concatenate(rows) if rows else [])
+    runs: dict[str, list[Numbers]] = {}  # by class: parts of a row that are of it, and labelled otherwise
+    for row in rows:
+        truth = page.see(row)
+        for part in np.split(row, np.flatnonzero(truth[1:] != truth[:-1]) + 1):
+            if len(part) and page.shown[part[0]] != page.see(part[:1])[0]:
+                runs.setdefault(str(page.see(part[:1])[0]), []).append(part)
+    if not runs:
+        return False
+    best: tuple[float, str, list[Numbers]] = (0.0, "", [])
+    for name, parts in runs.items():
+        long = [part for part in parts if len(part) > 1] if pointing else parts
+        worth = sum(map(len, long)) / (len(long) + 1)
+        best = max(best, (worth, name, long), key=lambda one: one[0])
+    worth, name, parts = best
+    if pointing and worth <= 1:  # as many actions as images, or more: one at a time teaches more
+        name, parts = next((name, parts[0][:1]) for name, parts in runs.items())
+        page.label(parts, name)
+    else:
+        page.act("drag", len(parts))
+        page.label(np.concatenate(parts), name)
+    return True
+
+
+def play(
+    vectors: NDArray[np.floating],
+    truth: NDArray[np.str_],
+    *,
+    window: Window = Window(),  # noqa: B008
+    pasted: bool = True,
+    queue: int = 4,
+    head: Any = None,
+    **how: Any,
+) -> Page:
+    """Label images with these vectors (n, dim) and classes (n,) until all but a few are right."""
+    session = Session(vectors, head=head, distractors=False)
+    session.see(vectors)
+    page = Page(session, truth, window)
+    if pasted:
+        paste_names(page, sorted(set(truth.tolist())))
+    label_next(page, queue * len(set(truth.tolist())))
+    screens(page, **how)
+    return page
+
+
+def read(archive: Path) -> tuple[NDArray[np.float32], NDArray[np.str_], Any]:
+    """Vectors and classes of the images in an archive, in random order, and the head for them."""
+    from handful.embedders import DEFAULT, embed_files, load_embedder
+    from handful.estimator.head import head_of
+    from handful.labelling.sources import find_images
+
+    files, found, _ = find_images(archive)
+    vectors, names, _ = embed_files(load_embedder(DEFAULT), files, found)
+    order = np.random.default_rng(0).permutation(len(names))
+    return vectors[order], np.array([Path(name).parent.name for name in names])[order], head_of(DEFAULT, "auto")
+
+
+def line(name: str, page: Page, total: int) -> str:
+    out = io.StringIO()
+    out.write(f"{name:44}")
+    for share in REACH:
+        actions, labels = page.reached.get(share, (0, 0))
+        out.write(f"  {share:.0%}: {actions:4} actions ({actions / total:5.1%}), {labels:5} labels")
+    return f"{out.getvalue()}  {dict(page.actions)}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("archive", type=Path)
-    parser.add_argument("--reach", type=float, nargs="+", default=[0.9, 0.95])
-    parser.add_argument("--way", choices=["screens", "queue"], default="screens")
-    given, options = parser.parse_known_args()  # all others are options of 'handful studio'
-    with tempfile.TemporaryDirectory() as place:
-        photos = Path(place, "photos")
-        photos.mkdir()
-        truth = unpack(given.archive, photos)
-        words = [sys.executable, "-m", "handful", "studio", photos, "--out", Path(place, "out"), "--no-browser"]
-        studio = subprocess.Popen([*map(str, words), *options], stdout=subprocess.PIPE, text=True)
-        try:
-            assert studio.stdout is not None
-            person = Person(studio.stdout.readline().strip(), truth)
-            person.name_groups()
-            step, reach = (
-                {"screens": person.screen, "queue": person.queue}[given.way],
-                sorted(given.reach),
-            )
-            while reach and person.labels < person.total:
-                right = person.right()
-                reached = [one for one in reach if right >= one]
-                reach = reach[len(reached) :]
-                share = person.actions / person.total
-                print(
-                    f"{'REACHED' if reached else '       '} {right:.1%} right after {person.actions} actions "
-                    f"({share:.1%} of one at a time; {person.letters} are letters of names), {person.labels} labels",
-                    flush=True,
-                )
-                step()
-        finally:
-            studio.terminate()
-            studio.wait()
+    parser.add_argument("archives", type=Path, nargs="+")
+    parser.add_argument("--queue", type=int, nargs="+", default=[4], help="images per class in the queue")
+    parser.add_argument("--names", choices=["pasted", "typed"], nargs="+", default=["pasted", "typed"])
+    parser.add_argument("--doubtful", type=int, nargs="+", default=[0], help="passes of the doubtful")
+    parser.add_argument("--small", action="store_true", help="a window of 1280 x 720")
+    parser.add_argument("--clicks", action="store_true", help="click and key, instead of a key at the pointer")
+    parser.add_argument("--no-accept", action="store_true", help="screens are not accepted")
+    given = parser.parse_args()
+    for archive in given.archives:
+        with zipfile.ZipFile(archive):
+            vectors, truth, head = read(archive)
+        how = {"pointing": not given.clicks, "accept": not given.no_accept, "head": head}
+        window = SMALL_WINDOW if given.small else Window()
+        typed = sum(len(name) + 1 for name in set(truth.tolist()))
+        print(f"{archive.name}: {len(truth):,} images; one at a time {len(truth):,} actions, and {typed} to type names")
+        for queue, names, doubtful in product(given.queue, given.names, given.doubtful):
+            page = play(vectors, truth, window=window, pasted=names == "pasted", queue=queue, doubtful=doubtful, **how)
+            print(line(f"queue {queue}, doubtful {doubtful} times, names {names}", page, len(truth)), flush=True)
 
 
 if __name__ == "__main__":

@@ -249,6 +249,39 @@ def test_labels_by_mouse(page: Any, studio: Studio) -> None:
 
 @in_browser
 @pytest.mark.slow
+def test_a_key_labels_the_image_under_the_pointer(page: Any, studio: Studio) -> None:
+    two_classes(page, studio)
+    page.keyboard.press("Escape")
+    page.hover("#image-5")
+    page.keyboard.press("2")
+    studio.wait_for({0: "red", 1: "green", 5: "green"})
+    page.keyboard.press("1")  # the pointer has not moved: what is under it by now was not chosen
+    page.wait_for_selector("text=Select an image first")
+    page.hover("#image-8")
+    page.keyboard.press("1")
+    studio.wait_for({0: "red", 1: "green", 5: "green", 8: "red"})
+    page.click("#image-2")
+    page.hover("#image-9")
+    page.keyboard.press("1")  # what is selected comes first
+    studio.wait_for({0: "red", 1: "green", 5: "green", 8: "red", 2: "red"})
+
+
+@in_browser
+@pytest.mark.slow
+def test_a_list_of_names_adds_a_class_each(page: Any, studio: Studio) -> None:
+    page.fill("#add input", "red, green,, red")
+    page.press("#add input", "Enter")
+    page.evaluate(
+        """() => { const data = new DataTransfer(); data.setData("text", "blue\\ngrey\\n");
+        document.querySelector("#add input").dispatchEvent(new ClipboardEvent("paste", { clipboardData: data })); }"""
+    )
+    page.press("#add input", "Enter")
+    studio.wait(lambda: len(studio.get("/api/state")["classes"]) == 4, "four classes")
+    assert [one["name"] for one in studio.get("/api/state")["classes"]] == ["red", "green", "blue", "grey"]
+
+
+@in_browser
+@pytest.mark.slow
 def test_a_reload_shows_what_is_on_disk(page: Any, studio: Studio) -> None:
     two_classes(page, studio)
     ticked(page, 1, "green")  # until then the browser would ask whether to leave

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import re
 import zipfile
@@ -114,6 +115,26 @@ def test_windows_filters_and_orders(client) -> None:
         assert sorted(numbers(f"sort={sort}")) == list(range(COUNT))
     doubt = client.get("/api/images?sort=doubt&show=found").json()["images"]
     assert doubt[0]["confidence"] <= doubt[-1]["confidence"]
+
+
+def test_in_a_class_images_with_the_same_rival_stand_together(client) -> None:
+    for number, name in enumerate(("red", "green", "blue", "grey")):
+        client.label([number, number + 4], name)
+    client.settled()
+    images = client.get("/api/images?sort=rival&limit=1000").json()["images"]
+    assert sorted(one["number"] for one in images) == list(range(40))
+    classes = [one["label"] for one in images]
+    assert classes == sorted(classes)
+    for kind in set(classes):
+        mine = [one for one in images if one["label"] == kind]
+        assert [one["source"] for one in mine[-2:]] == ["given", "given"]
+        second = [one["likely"][1] for one in mine if one["source"] == "found"]
+        found = [(one["class"], one["probability"]) for one in second]
+        rivals = [rival for rival, _ in found]
+        assert [rival for rival, _ in itertools.groupby(rivals)] == list(dict.fromkeys(rivals))
+        chances = [[chance for one, chance in found if one == rival] for rival in dict.fromkeys(rivals)]
+        assert all(one == sorted(one, reverse=True) for one in chances)
+        assert [sum(one) for one in chances] == sorted(map(sum, chances), reverse=True)
 
 
 def test_marks_say_the_same_as_images(client) -> None:

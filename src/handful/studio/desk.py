@@ -151,7 +151,7 @@ class Desk:
         return cosines
 
     def next_images(self, count: int, skip: set[int]) -> list[int]:
-        """Images to label next: doubtful ones that differ; without predictions, the most typical of each group."""
+        """Images to label next: those that stand for many doubtful ones; at first, the most typical of each group."""
         look = self.look()
         open_ = ~look.given & look.sight.embedded & ~look.sight.broken
         open_[[number for number in skip if number < len(open_)]] = False
@@ -166,16 +166,13 @@ class Desk:
             best = rows[first][places]
             ordered = best[np.lexsort((groups.of[best], known[groups.of[best]]))]
             return [int(row) for row in ordered[:count]]
-        points = self.around.points
-        if points is None:
+        points, places, found = self.around.points, self.around.place[look.found.rows], look.found
+        if points is None or (places < 0).any():
             return [int(row) for row in rows[np.argsort(-look.doubt[rows], kind="stable")][:count]]
-        there, found = self.around.place, look.found
-        kept = there[found.rows] >= 0
-        rows = found.rows[kept]
-        rates = found.none_score[rows] if found.threshold else None
-        soft = np.asarray(found.model.label_distributions_)[kept]
-        picked = suggest(points[there[rows]], soft, rates, np.flatnonzero(~open_[rows]), count)
-        return [int(row) for row in rows[picked]]
+        soft, rates = np.asarray(found.model.label_distributions_), found.none_score[found.rows]
+        known = np.flatnonzero(~open_[found.rows])
+        picked = suggest(points[places], soft, rates if found.threshold else None, known, count)
+        return [int(row) for row in found.rows[picked]]
 
     def state(self) -> dict[str, Any]:
         with self.lock:

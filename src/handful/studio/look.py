@@ -176,6 +176,8 @@ class Look:
                 ~self.given,
                 -self.confidence,
             )
+        elif query.sort == "rival":
+            keys = self._by_rival()
         elif query.sort == "doubt":
             keys = (-self.doubt,)
         elif query.sort == "sure":
@@ -197,3 +199,16 @@ class Look:
         else:  # numbers are in the order of the names
             return numbers
         return numbers[np.lexsort([np.asarray(key)[numbers] for key in reversed(keys)])]
+
+    def _by_rival(self) -> tuple[Any, ...]:
+        """Keys to sort by class, and in a class by the class that an image may be of instead.
+
+        So images that are wrong in the same way stand together: first the rival that most images of the class may be
+        of, and of its images the likeliest. Labels that were given come last in their class.
+        """
+        classes = np.where(self.label <= NONE, 1 << 20, self.label) - self.label * (self.label == FREE)
+        if self.found is None:
+            return (classes, self.given)
+        chance = np.where(self.given, 0, self.found.next_chance)
+        pair = (self.label.astype(np.int64) + 1) * (int(self.found.second.max(initial=0)) + 2) + self.found.second + 1
+        return classes, self.given, -np.bincount(pair, weights=chance)[pair], pair, -chance

@@ -6,10 +6,17 @@ import { store } from "./store.js";
 
 const NEAREST = 24; // of the images that are like this one
 
-/** Label what is selected; a single image hands on to the next one. */
+/** The image under the pointer, if nothing is selected; only once the pointer has moved since it was last labelled. */
+const pointed = () => (store.view === "grid" && !store.selection.size && store.pointed >= 0 ? [store.pointed] : []);
+export function selectPointed() {
+  if (pointed().length) store.select(pointed());
+}
+
+/** Label what is selected, or else the image under the pointer; a single image hands on to the next one. */
 export function label(name) {
-  const numbers = [...store.selection];
-  if (!numbers.length) return toast("Select an image first: click it, or move with the arrow keys.");
+  const numbers = store.selection.size ? [...store.selection] : pointed();
+  if (!numbers.length || name === "") return toast("Select an image first: click it, point at it, or move with the arrow keys.");
+  store.pointed = -1;
   const many = numbers.length > 1, index = store.cursor;
   store.label(numbers, name);
   if (many) {

@@ -65,7 +65,7 @@ function top() {
 
 // -- above the grid --------------------------------------------------------------------------------------------------
 
-const SORTS = [["name", "Name"], ["class", "Class"], ["doubt", "Doubt, most first"], ["sure", "Sureness, most first"], ["none", "Foreign first"], ["group", "Groups of likeness"], ["changed", "Changed first"], ["duplicates", "Near-duplicates"], ["like", "Likeness to the selected"]];
+const SORTS = [["name", "Name"], ["class", "Class"], ["rival", "Class, likely wrong first"], ["doubt", "Doubt, most first"], ["sure", "Sureness, most first"], ["none", "Foreign first"], ["group", "Groups of likeness"], ["changed", "Changed first"], ["duplicates", "Near-duplicates"], ["like", "Likeness to the selected"]];
 let sort, shown, accepting, slider, sure, range, text;
 
 function bar() {

@@ -37,7 +37,7 @@ function lay() {
   cell = Math.max(40, Math.floor((width - (columns - 1) * GAP) / columns));
   left = PAD;
   host.dataset.size = cell < 100 ? "small" : "normal";
-  sections = store.query.sort === "class" ? runs() : [{ first: 0, count: store.order.length }];
+  sections = ["class", "rival"].includes(store.query.sort) ? runs() : [{ first: 0, count: store.order.length }];
   let top = PAD;
   for (const one of sections) {
     one.top = top;
@@ -351,6 +351,9 @@ export function start({ open }) {
   host.append(content, empty);
   content.append(band);
   host.addEventListener("pointerdown", press);
+  const point = (event) => (store.pointed = event.pointerType === "mouse" ? event.target.closest?.(".cell")?.number ?? -1 : -1);
+  host.addEventListener("pointermove", point);
+  host.addEventListener("pointerleave", () => (store.pointed = -1));
   host.addEventListener("dblclick", (event) => indexOf(event.target) >= 0 && open());
   host.addEventListener("scroll", scrolled, { passive: true });
   new ResizeObserver(lay).observe(host);

@@ -57,7 +57,7 @@ function letter(event) {
   const one = store.classForKey(key);
   if (one) inLine ? queue.label(one.name) : actions.label(one.name);
   else if (key === "0" || key === "n") inLine ? queue.none() : actions.none();
-  else if (/^\p{L}$/u.test(key)) inLine ? queue.name(event.key) : nameSelection(event.key) || actions.label("");
+  else if (/^\p{L}$/u.test(key)) inLine ? queue.name(event.key) : (actions.selectPointed(), nameSelection(event.key)) || actions.label("");
   else return false;
   return true;
 }

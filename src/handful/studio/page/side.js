@@ -156,13 +156,19 @@ export function start() {
     buttons.set(show, button);
     $("shows").append(button);
   }
-  const field = h("input", { type: "text", placeholder: "Add a class", "aria-label": "Add a class", maxlength: 80, spellcheck: "false" });
+  const field = h("input", { type: "text", placeholder: "Add a class", "aria-label": "Add a class, or several with commas between them", title: "Or several with commas between them, or a list that is pasted", spellcheck: "false" });
+  field.addEventListener("paste", (event) => {
+    const lines = event.clipboardData.getData("text").split(/[\n\r\t;,]+/).map((name) => name.trim()).filter(Boolean);
+    if (lines.length < 2) return;
+    event.preventDefault();
+    field.value = [field.value.trim(), ...lines].filter(Boolean).join(", "); // a field has one line only
+  });
   $("add").append(icon("plus"), field);
   $("add").addEventListener("submit", (event) => {
     event.preventDefault();
-    const name = field.value.trim();
+    const names = field.value.split(",").map((name) => name.trim()).filter(Boolean);
     field.value = "";
-    if (name) store.act(() => api.addClass(name));
+    for (const name of new Set(names)) if (!store.classNamed(name)) store.act(() => api.addClass(name));
   });
   const all = () => store.state && (shows(), classes(), progress(), notices());
   store.on("state pending query", all);

@@ -25,6 +25,7 @@ class Store extends EventTarget {
   selection = new Set();
   cursor = -1; // index in order
   anchor = -1;
+  pointed = -1; // number of the image under the pointer
   pending = new Map(); // number -> {name, op}
   outbox = [];
   fresh = new Map(); // number -> {at, was}: changed by the newest model
