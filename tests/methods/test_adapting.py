@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from episodes import DIM, WAYS, make_episode, method
 from handful import Episode, HandfulError, build_method
 from handful.embedders.shipped import model_folder
 from handful.estimator import rivals
+from handful.estimator.shared import Shared
 from handful.methods import METHODS
 from handful.methods.pt_map import transport
 from handful.runs.folder import load_run
@@ -159,12 +159,11 @@ def test_transductive_queries_see_each_other_and_the_title_says_it(name):
 
 def compared(name, x, given):
     """The probabilities of the estimator's rival of that name."""
-    rival = {
-        "bd-cspn": rivals.compared()["BD-CSPN"],
-        "laplacian-shot": rivals._prepared(partial(rivals.laplacian_shot, weight=0.7)),
-        "pt-map": rivals.pt_map,
-    }[name]
-    return rival(x, given, WAYS)
+    rows = rivals.unit(x)
+    shared = Shared(x, rivals.unit(rows - rows.mean(0)))
+    if name == "laplacian-shot":
+        return rivals.laplacian_shot(shared, given, WAYS, [0.7])[0]
+    return {"bd-cspn": rivals.bd_cspn, "pt-map": rivals.pt_map}[name](shared, given, WAYS)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,9 @@ def demo(
         int | None,
         typer.Option(min=1, show_default="200", help="Training episodes of each model. More give better models."),
     ] = None,
-    full: Annotated[bool, typer.Option("--full", help="Train all methods, which takes three times as long.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Train all methods of the paper, which takes three times as long.")
+    ] = False,
     models: Annotated[
         list[str] | None,
         typer.Option(

@@ -27,7 +27,7 @@ from .space import Projection, Rows, Space, View, evenly
 
 ENERGY, LOCAL = 5.0, 10.0  # sharpness of the energy, and of what known rows of no class explain
 KNOWN = 0.5  # weight of these
-SURE = 1.3  # standard errors by which labels must rank lower than other rows for there to be rows of no class
+SURE = 1.0  # standard errors by which labels must rank lower than other rows for there to be rows of no class
 SHARES = np.linspace(0, 0.99, 100)  # of rows of no class that are considered, all alike beforehand
 BANDWIDTH = 0.3  # of the smoothed share of labels, in log-odds of their ranks
 FURTHER = 0.5  # how far rows are drawn towards their neighbours here

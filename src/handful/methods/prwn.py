@@ -44,7 +44,7 @@ def random_walk(to_means: Tensor, between: Tensor, hops: int = HOPS, smoothing: 
 
     Example:
         >>> similar = torch.tensor([[0.0, -99.0], [0.0, -99.0], [-99.0, 0.0], [-99.0, 0.0]])
-        >>> random_walk(similar, 99 * (similar @ similar.mT > 0), hops=1, smoothing=0.0).returns
+        >>> random_walk(similar, 99.0 * (similar @ similar.mT > 0), hops=1, smoothing=0.0).returns
         tensor([[1., 1.],
                 [1., 1.]])
     """
