@@ -25,6 +25,16 @@ if TYPE_CHECKING:
 MOST_CLASSES = 40  # that the table on the screen has
 MOST_BROKEN = 10  # images that could not be read that are named on the screen
 
+HeadName = Annotated[
+    str,
+    typer.Option(
+        help="Map of the vectors learned on other classes: none, auto (the one that comes with handful for the "
+        "embedder), a name, or a file of 'handful head train'."
+    ),
+]
+Distractors = Annotated[
+    bool, typer.Option(help="Whether images may belong to none of the classes. If not, every image gets a class.")
+]
 EmbedderName = Annotated[
     str,
     typer.Option(
@@ -48,16 +58,8 @@ def label(
     model: Annotated[
         str | None, typer.Option(help="A run folder or a name of 'handful models': short for --embedder run:MODEL.")
     ] = None,
-    head: Annotated[
-        str,
-        typer.Option(
-            help="Map of the vectors learned on other classes: none, auto (the one that comes with handful for the "
-            "embedder), a name, or a file of 'handful head train'."
-        ),
-    ] = "none",
-    distractors: Annotated[
-        bool, typer.Option(help="Whether images may belong to none of the classes. If not, every image gets a class.")
-    ] = True,
+    head: HeadName = "none",
+    distractors: Distractors = True,
     none_threshold: Annotated[
         float | None,
         typer.Option(

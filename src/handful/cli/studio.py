@@ -10,7 +10,7 @@ import typer
 
 from ..errors import HandfulError
 from ..progress import messages
-from .label import EmbedderName
+from .label import Distractors, EmbedderName, HeadName
 from .options import Device, check_device
 
 
@@ -27,15 +27,8 @@ def studio(
     model: Annotated[
         str | None, typer.Option(help="A run folder or a name of 'handful models': short for --embedder run:MODEL.")
     ] = None,
-    head: Annotated[
-        str,
-        typer.Option(
-            help="Map of the vectors learned on other classes: auto, none, a name, or a file of 'handful head train'."
-        ),
-    ] = "auto",
-    distractors: Annotated[
-        bool, typer.Option(help="Whether images may belong to none of the classes. If not, every image gets a class.")
-    ] = True,
+    head: HeadName = "none",
+    distractors: Distractors = True,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0: one that is free.")] = 0,
     host: Annotated[
         str, typer.Option(help="Address to listen at. Any other than the default lets other machines in.")
