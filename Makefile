@@ -1,15 +1,23 @@
-# Each target sets itself up: a machine with Python 3.10 or newer and make is enough.
+# Each target sets itself up: a machine with Python 3.11 or newer and make is enough.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+LIGHT := $(VENV)-light
 
-.PHONY: demo test quick lint bench clean
+.PHONY: demo test test-light test-lowest quick lint bench clean
 
 demo: $(VENV)/.ready  ## train, compare and report on the embedded data, a few minutes
 	$(BIN)/handful demo --out handful-demo
 
-test: lint  ## everything CI runs
+test: lint test-light  ## everything CI runs
 	$(BIN)/python -m pytest $(PYTEST)
+
+# What 'pip install handful' brings, from the wheel and without PyTorch: its tests run there as well.
+test-light: $(LIGHT)/.ready
+	$(LIGHT)/bin/python tests/light.py
+
+test-lowest: $(LIGHT)-lowest/.ready  ## the same with the lowest versions that pyproject.toml allows
+	$(LIGHT)-lowest/bin/python tests/light.py
 
 quick: $(VENV)/.ready  ## the fast tests, one process per core
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n auto --dist loadfile
@@ -29,5 +37,21 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
 	touch $@
 
+SOURCES := pyproject.toml README.md LICENSE $(shell find src -type f -not -path '*/__pycache__/*' -not -path '*.egg-info/*')
+
+$(LIGHT)/.ready: constraints.txt $(SOURCES)
+	$(PYTHON) -m venv $(LIGHT)
+	rm -rf build $(LIGHT)/wheel
+	$(LIGHT)/bin/python -m pip wheel --quiet --no-deps --wheel-dir $(LIGHT)/wheel .
+	$(LIGHT)/bin/python -m pip install --quiet -c constraints.txt hypothesis jsonschema pytest $(LIGHT)/wheel/*.whl
+	$(LIGHT)/bin/python -m pip install --quiet --no-deps --force-reinstall $(LIGHT)/wheel/*.whl
+	touch $@
+
+$(LIGHT)-lowest/.ready: tests/requirements-lowest.txt $(LIGHT)/.ready
+	$(PYTHON) -m venv $(LIGHT)-lowest
+	$(LIGHT)-lowest/bin/python -m pip install --quiet -r tests/requirements-lowest.txt hypothesis jsonschema pytest $(LIGHT)/wheel/*.whl
+	$(LIGHT)-lowest/bin/python -m pip install --quiet --no-deps --force-reinstall $(LIGHT)/wheel/*.whl
+	touch $@
+
 clean:
-	rm -rf $(VENV) .cache handful-demo handful-bench
+	rm -rf $(VENV) $(LIGHT) $(LIGHT)-lowest .cache handful-demo handful-bench

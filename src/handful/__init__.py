@@ -47,11 +47,19 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("functional", "methods"):  # a module, and a package that can be called
-        return import_module(f".{name}", __name__)
-    if name not in _PUBLIC:
+    if name not in __all__:
         raise AttributeError(f"module 'handful' has no attribute '{name}'")
-    return getattr(import_module(f".{_PUBLIC[name]}", __name__), name)
+    try:
+        if name in ("functional", "methods"):  # a module, and a package that can be called
+            return import_module(f".{name}", __name__)
+        return getattr(import_module(f".{_PUBLIC[name]}", __name__), name)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        install = "pip install 'handful[research]'"
+        raise ModuleNotFoundError(
+            f"handful.{name} needs PyTorch, which is not installed: {install}", name="torch"
+        ) from None
 
 
 def __dir__() -> list[str]:

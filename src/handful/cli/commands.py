@@ -15,7 +15,7 @@ import typer
 
 from .. import __version__
 from ..errors import HandfulError, Interrupted
-from ..machine import is_main_process, several_processes
+from ..machine import RESEARCH_INSTALL, RESEARCH_PACKAGES, is_main_process, several_processes
 from ..progress import messages
 from .bench import bench
 from .compare import compare
@@ -111,6 +111,11 @@ def _answer() -> None:
         if "embedded null" not in str(error):
             raise
         _say("a name or a path holds a NUL character, which no file has in its name: remove it")
+        sys.exit(2)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in RESEARCH_PACKAGES:
+            raise
+        _say(f"this command needs PyTorch and Lightning ({error.name} is not installed): {RESEARCH_INSTALL}")
         sys.exit(2)
     except OSError as error:  # a full disk, a folder that may not be written
         _say(f"{error.strerror or error}: {error.filename}" if error.filename else str(error))

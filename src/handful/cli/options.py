@@ -15,6 +15,7 @@ from rich.text import Text
 from typer.core import TyperCommand
 
 from ..errors import HandfulError
+from ..machine import need_torch
 from ..progress import messages
 from ..runs.options import TrainingOptions, described
 from ..terminal import Terminal
@@ -227,12 +228,14 @@ def recipe_options(dataset: str, method: str, run: Path, *, started: bool = Fals
 
 
 def check_device(device: str) -> None:
+    if device in ("auto", "cpu"):
+        return  # nothing to ask PyTorch, which takes a second to import
+    if device not in ("cuda", "mps"):
+        raise HandfulError(f"unknown device '{device}': choose one of auto, cpu, cuda, mps")
+    need_torch(f"--device {device}")
     import torch
 
-    present = {"auto": True, "cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if device not in present:
-        raise HandfulError(f"unknown device '{device}': choose one of {', '.join(present)}")
-    if not present[device]:
+    if not (torch.cuda if device == "cuda" else torch.backends.mps).is_available():
         raise HandfulError(f"this machine has no '{device}' device that PyTorch can use: leave out --device")
 
 

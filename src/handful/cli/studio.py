@@ -47,7 +47,7 @@ def studio(
     Example: `handful studio photos/`
     """
     if missing := [name for name in ("starlette", "uvicorn") if importlib.util.find_spec(name) is None]:
-        raise HandfulError(f"the studio needs {' and '.join(missing)}: pip install 'handful[studio]'")
+        raise HandfulError(f"the studio needs {' and '.join(missing)}: pip install {' '.join(missing)}")
     from ..studio.start import run
 
     check_device(device)

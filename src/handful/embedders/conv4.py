@@ -7,7 +7,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from ..errors import HandfulError
+from .conv4_graph import BLOCKS, Conv4Settings
 
 
 class Conv4(nn.Module):
@@ -29,13 +29,8 @@ class Conv4(nn.Module):
         self, channels: int, image_size: int, width: int = 64, average_pool: bool = False, linear_output: bool = False
     ) -> None:
         super().__init__()
-        if channels not in (1, 3):
-            raise HandfulError(f"conv4 takes images of 1 or 3 channels, got {channels}")
-        side = image_size // 16 // (2 if average_pool else 1)  # four poolings, rounding down
-        if image_size < 28 or side < 1:
-            least = 32 if average_pool else 28
-            raise HandfulError(f"conv4 takes images of {least} x {least} or more, got {image_size} x {image_size}")
-        blocks = [_block(channels if index == 0 else width, width) for index in range(4)]
+        side = Conv4Settings(channels, image_size, width, average_pool, linear_output).side()
+        blocks = [_block(channels if index == 0 else width, width) for index in range(BLOCKS)]
         if linear_output:
             del blocks[-1][-1]  # its ReLU
         self.blocks = nn.Sequential(*blocks, *([nn.AvgPool2d(2)] if average_pool else []))

@@ -8,14 +8,17 @@ import operator
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..datasets.images import printable
 from ..errors import HandfulError
+from ..machine import need_torch
 from .base import MOST_SIZE, Pixels, Vectors, reason
-from .networks import Network
+
+if TYPE_CHECKING:
+    from .networks import Network
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 ONNX_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64,
@@ -59,6 +62,9 @@ class Function:
 def from_timm(model: str, device: str) -> Network:
     """``timm:NAME``: a pretrained model of timm, with the size and normalisation that it was trained with."""
     timm, name = imported("timm"), printable(f"timm:{model}")
+    need_torch(name)
+    from .networks import Network
+
     try:
         network = timm.create_model(model, pretrained=True, num_classes=0)
         config = timm.data.resolve_model_data_config(network)

@@ -12,17 +12,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ..datasets.images import printable
+from ..checkpoint import load_weights
 from ..errors import HandfulError
 from ..machine import compute_device
-from .backbones import for_inference, to_input
+from .backbones import build_backbone, for_inference, to_input
 from .base import Pixels, Vectors, reason
 from .efficientnet_lite import MEAN, SCALE, Variant
 from .efficientnet_torch import EfficientNetLite, from_public_names
-from .shipped import model_folder, models
-from .trained import load_backbone
-
-RUN_KINDS = ("run", "conv4")  # the second is the name from before there were other backbones
+from .trained import PREFIX, run_arrays, run_settings
 
 
 class Network:
@@ -52,35 +49,19 @@ class Network:
         return vectors.float().cpu().numpy()
 
 
-def trained_backbone(model: str, device: str) -> Network:
-    """``run:NAME``: the backbone of a run folder, or of a model that comes with handful."""
-    network, size, channels = load_backbone(_model_of(model))
-    return Network(f"run:{model}", network, size, channels, to_input, device)
-
-
-def run_of(embedder: str) -> Path | None:
-    """The folder of the run behind ``run:NAME`` or ``conv4:NAME``; None if the embedder is not a run's.
-
-    Example:
-        >>> run_of("run:glyphs").name, run_of("conv4:tac-glyphs").name, run_of("efficientnet-lite0")
-        ('tac-glyphs', 'tac-glyphs', None)
-    """
-    kind, _, model = embedder.partition(":")
-    return _model_of(model) if kind in RUN_KINDS else None
-
-
-def _model_of(name: str) -> Path:
-    """The folder of a run, or of a model that comes with handful, where ``tac-`` may be left out."""
-    if not name:
-        raise HandfulError("run: needs a run folder or a model behind the colon, as in run:omniglot")
-    shipped = f"tac-{name}"
+def backbone_in_torch(name: str, folder: Path, device: str) -> Network:
+    """The backbone of a run by PyTorch: on a graphics card, or of a kind that has no other form."""
+    settings = run_settings(folder)
+    size, channels = settings["image_size"], settings["channels"]
     try:
-        Path(name).stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return model_folder(shipped if shipped in models() else name)
-    except (OSError, ValueError) as error:  # a name that no folder can have, or one that may not be looked at
-        raise HandfulError(f"run:{printable(name)} is not a run folder: {reason(error)}") from error
-    return Path(name)
+        backbone = build_backbone(settings["backbone"], channels, size, **settings["backbone_options"])
+    except HandfulError:
+        raise
+    except Exception as error:  # settings that no network can have: a width of -3 or of ten million, ...
+        raise HandfulError(f"{folder} is no run that can be used: {reason(error)}") from error
+    tensors = {key: torch.tensor(value) for key, value in run_arrays(folder).items() if key.startswith(PREFIX)}
+    load_weights(backbone, tensors, PREFIX, folder)
+    return Network(name, backbone, size, channels, to_input, device)
 
 
 def lite_in_torch(name: str, weights: Mapping[str, NDArray[Any]], variant: Variant, device: str) -> Network:

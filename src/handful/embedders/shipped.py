@@ -12,7 +12,10 @@ from typing import Any
 
 from ..errors import HandfulError
 from ..io import read_object
+from ..terminal import printable
+from .base import reason
 
+RUN_KINDS = ("run", "conv4")  # of embedders; the second is the name from before there were other backbones
 FACTS, CARD = "model.json", "CARD.md"
 _HERE = Path(__file__).resolve().parent / "models"
 
@@ -48,4 +51,39 @@ def model_facts(folder: Path) -> dict[str, Any]:
     return read_object(folder / FACTS)
 
 
-__all__ = ["CARD", "FACTS", "is_shipped", "model_facts", "model_folder", "models"]
+def run_of(embedder: str) -> Path | None:
+    """The folder of the run behind ``run:NAME`` or ``conv4:NAME``; None if the embedder is not a run's.
+
+    Example:
+        >>> run_of("run:glyphs").name, run_of("conv4:tac-glyphs").name, run_of("efficientnet-lite0")
+        ('tac-glyphs', 'tac-glyphs', None)
+    """
+    kind, _, model = embedder.partition(":")
+    return run_folder(model) if kind in RUN_KINDS else None
+
+
+def run_folder(name: str) -> Path:
+    """The folder of a run, or of a model that comes with handful, where ``tac-`` may be left out."""
+    if not name:
+        raise HandfulError("run: needs a run folder or a model behind the colon, as in run:omniglot")
+    shipped = f"tac-{name}"
+    try:
+        Path(name).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return model_folder(shipped if shipped in models() else name)
+    except (OSError, ValueError) as error:  # a name that no folder can have, or one that may not be looked at
+        raise HandfulError(f"run:{printable(name)} is not a run folder: {reason(error)}") from error
+    return Path(name)
+
+
+__all__ = [
+    "CARD",
+    "FACTS",
+    "RUN_KINDS",
+    "is_shipped",
+    "model_facts",
+    "model_folder",
+    "models",
+    "run_folder",
+    "run_of",
+]

@@ -14,19 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from .. import functional as F
-from ..embedders.networks import run_of
-from ..embedders.shipped import is_shipped
+from ..embedders.shipped import is_shipped, run_of
 from ..errors import HandfulError
 from ..io import write_atomic
-from ..methods.tapnet import assign_references
 from .refinement import Adapt, Scatter
 from .rows import TINY, Floats, Frame, lengths, mild, unit
+from .task_space import assign_references, error_vectors, null_basis
 
 SUFFIX = ".safetensors"
 _HERE = Path(__file__).resolve().parent / "heads"
@@ -64,13 +61,13 @@ class Head:
             raise ValueError(
                 f"the head {self.name} tells at most {len(self.references)} classes apart, got {len(totals)} classes"
             )
-        every = torch.from_numpy(mild(self.references))
-        references = every[assign_references(torch.from_numpy(totals), every)]
+        every = mild(self.references)
+        references = every[assign_references(totals, every)]
 
         def adapt(
             sums: NDArray[np.float64], counts: NDArray[np.float64], scatter: Scatter
         ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-            basis = F.null_basis(F.error_vectors(torch.from_numpy(sums), references)).numpy()  # (dim, classes)
+            basis = null_basis(error_vectors(sums, references))  # (dim, classes or fewer)
             return np.eye(len(basis)) - basis @ basis.T, np.zeros(len(basis))
 
         left = totals @ adapt(totals, totals, Scatter(totals, 0))[0]

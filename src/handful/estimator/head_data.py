@@ -13,11 +13,10 @@ from ..datasets import dataset_spec
 from ..datasets.base import Bar, Item, find_source, no_bar
 from ..embedders import Precomputed, embed_images, load_embedder
 from ..embedders.base import Embedder
-from ..embedders.networks import run_of
+from ..embedders.shipped import run_of
 from ..embedders.trained import learned_references
 from ..errors import HandfulError
 from .head import Head
-from .head_training import train_head
 
 
 def head_for(
@@ -25,6 +24,8 @@ def head_for(
     **settings: Any,
 ) -> Head:  # fmt: skip
     """Embed the training and validation classes of a data set and learn a head; see :func:`train_head`."""
+    from .head_training import train_head  # needs PyTorch, which the vectors alone do not
+
     loaded = load_embedder(embedder, device)
     if isinstance(loaded, Precomputed):
         raise HandfulError(
@@ -34,8 +35,7 @@ def head_for(
     validation = vectors_of(loaded, dataset, "val", data, options, bar)
     references = None
     if (run := run_of(embedder)) is not None:
-        learned = learned_references(run)
-        references = None if learned is None else learned.numpy()
+        references = learned_references(run)
     head = train_head(x, y, validation=validation, name=embedder, references=references, bar=bar, **settings)
     head.facts.update({"embedder": embedder, "dataset": dataset})
     return head

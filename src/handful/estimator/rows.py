@@ -67,7 +67,7 @@ class Points:
         self.x, self.frame = x, frame
         self.row_scale, self.row_shift = (np.empty(len(x), dtype=x.dtype) for _ in range(2))
         self.powers = np.empty(len(x), dtype=np.int16)
-        centre, rounding = frame.centre, ROUNDING * np.finfo(x.dtype).eps
+        centre, rounding = frame.centre, float(ROUNDING * np.finfo(x.dtype).eps)
         for rows in chunks(x, 0 if frame.map is None else len(frame.map)):
             part, length, self.powers[rows] = measured(x[rows])
             once = inverse(length, 0)

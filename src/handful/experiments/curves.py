@@ -15,7 +15,8 @@ from ..datasets import ImageSet
 from ..datasets.base import Bar
 from ..episode import Episode
 from ..methods.tapnet import TapNet
-from ..reports.figures import Row, tac_spaces, tsne_rows
+from ..reports.figures import Row
+from ..reports.spaces import tac_spaces, tsne_rows
 from ..runs.episodes import MOST_ITERATIONS, Protocol, embed, evaluate, map_episodes
 from ..runs.folder import load_run
 from ..sampling import EpisodeSampler, EpisodeSpec, split_labelled

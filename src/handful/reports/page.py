@@ -9,14 +9,14 @@ import os
 import platform
 import re
 import subprocess
+import sys
 import warnings
 from collections.abc import Sequence, Sized
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from html import escape as escape_html
 from pathlib import Path
 
-import torch
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
@@ -219,10 +219,10 @@ def provenance(command: str, facts: dict[str, str]) -> dict[str, str]:
         "command": command,
         "handful": __version__,
         "revision": _revision(),
-        "torch": torch.__version__,
+        **{name: str(sys.modules[name].__version__) for name in ("torch", "onnxruntime") if name in sys.modules},
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} processors",
-        "made": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         **facts,
     }
 

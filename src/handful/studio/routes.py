@@ -247,7 +247,7 @@ class _Api:
                 while True:
                     try:
                         entry = await asyncio.wait_for(queue.get(), HEARTBEAT)
-                    except asyncio.TimeoutError:
+                    except TimeoutError:
                         yield ": still here\n\n"
                         continue
                     if entry is None:
