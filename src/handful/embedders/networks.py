@@ -29,6 +29,8 @@ class Network:
     could be trusted, and take less than half the time.
     """
 
+    any_thread = True  # as in RuntimeNetwork
+
     def __init__(
         self, name: str, network: nn.Module, image_size: int, channels: int, prepare: Callable[[Tensor], Tensor],
         device: str, *, bfloat16: bool = False, prepared: str = "",

@@ -33,6 +33,8 @@ class RuntimeNetwork:
         runtime: the module ``onnxruntime``.
     """
 
+    any_thread = True  # it may compute in another thread than the one that loaded it, while that decodes images
+
     def __init__(self, name: str, weights: str, graph: bytes, runtime: Any) -> None:
         options = runtime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1

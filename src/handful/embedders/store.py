@@ -12,8 +12,9 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import islice
@@ -29,7 +30,7 @@ from ..datasets.files import Files
 from ..datasets.images import BrokenImage, printable
 from ..errors import HandfulError, Interrupted
 from ..progress import messages
-from .base import Embedder, Vectors
+from .base import Embedder, Pixels, Vectors
 from .precomputed import Precomputed
 
 FORMAT = 2  # part of every store's name: raise it when the files, or the pixels that embedders are given, change
@@ -162,22 +163,53 @@ class Store:
 def _embedded(
     embedder: Embedder, items: Sequence[Item], missing: list[int], digests: list[bytes], bar: Bar
 ) -> Iterator[tuple[list[int], Vectors, dict[int, str]]]:
-    """Images embedded in batches: their numbers and vectors, and those that cannot be decoded, with the reason."""
+    """Images embedded in batches: their numbers and vectors, and those that cannot be decoded, with the reason.
+
+    While the network computes a batch, the next one is decoded.
+    """
     tick = bar(f"embedding with {embedder.name}", len(missing)) if missing else None
     wanted = [Item(items[n].name, items[n].label, partial(_unchanged, items[n], digests[n])) for n in missing]
     listing = Listing((), len(missing), lambda start: iter(wanted))
     decoded = zip(missing, pictures(listing, embedder.image_size, embedder.channels), strict=True)
     size = max(1, BATCH_PIXELS // embedder.image_size**2)
-    while batch := list(islice(decoded, size)):
-        broken = {number: picture for number, (_, picture) in batch if isinstance(picture, str)}
-        sound = [(number, picture.pixels) for number, (_, picture) in batch if not isinstance(picture, str)]
-        vectors = np.zeros((0, embedder.dim), dtype=np.float32)
-        if sound:
-            found = embedder.embed(np.stack([pixels for _, pixels in sound]))
-            vectors = _checked(embedder, found, [items[number].name for number, _ in sound])
-        yield [number for number, _ in sound], vectors, broken
-        if tick is not None:
-            tick(len(batch))
+    waiting: deque[tuple[list[int], dict[int, str], Future[Vectors]]] = deque()
+    ahead = 1 if getattr(embedder, "any_thread", False) else 0
+
+    def finished() -> tuple[list[int], Vectors, dict[int, str]]:
+        numbers, broken, future = waiting.popleft()
+        vectors = _checked(embedder, future.result(), [items[number].name for number in numbers])
+        return numbers, vectors, broken
+
+    with _computing(embedder) as compute:
+        for batch in iter(lambda: list(islice(decoded, size)), []):
+            broken = {number: picture for number, (_, picture) in batch if isinstance(picture, str)}
+            sound = [(number, picture.pixels) for number, (_, picture) in batch if not isinstance(picture, str)]
+            waiting.append(([number for number, _ in sound], broken, compute([pixels for _, pixels in sound])))
+            if len(waiting) > ahead:
+                yield finished()
+            if tick is not None:
+                tick(len(batch))
+        while waiting:
+            yield finished()
+
+
+@contextmanager
+def _computing(embedder: Embedder) -> Iterator[Callable[[list[Pixels]], Future[Vectors]]]:
+    """A function that starts to embed a batch: in a thread beside this one, if the embedder is made for that."""
+
+    def embed(pixels: list[Pixels]) -> Vectors:
+        return embedder.embed(np.stack(pixels)) if pixels else np.zeros((0, embedder.dim), dtype=np.float32)
+
+    def at_once(pixels: list[Pixels]) -> Future[Vectors]:
+        future: Future[Vectors] = Future()
+        future.set_result(embed(pixels))
+        return future
+
+    if not getattr(embedder, "any_thread", False):  # settings of a user's function may hold for this thread only
+        yield at_once
+        return
+    with ThreadPoolExecutor(1) as pool:
+        yield lambda pixels: pool.submit(embed, pixels)
 
 
 def _checked(embedder: Embedder, vectors: Vectors, names: list[str]) -> Vectors:
