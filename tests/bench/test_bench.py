@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from handful import TACClassifier
-from handful.bench import BENCHES, draw, evaluate, fit, plain
+from handful.bench import BENCHES, draw, embed, evaluate, fit, plain
 from handful.bench.measure import in_turns
 from handful.bench.train import _Stepper
 from handful.sampling import EpisodeSpec
@@ -78,3 +78,19 @@ def test_a_picture_for_every_curve():
     figure = draw({"ways": {"ours": [(2, 0.1), (5, 0.2)], "plain": [(2, 1.0), (5, 2.0)]}}, "title")
     assert [axis.get_xlabel() for axis in figure.axes] == ["ways"]
     assert list(BENCHES) == ["eval", "train", "project", "label", "fit"]
+
+
+def test_both_ways_from_files_to_vectors_give_the_same(tmp_path, monkeypatch):
+    ours, theirs, half = embed._networks()
+    files = embed.photographs(tmp_path, (1200, 900), 3) + embed.photographs(tmp_path, (256, 256), 5)
+    found = embed._ours(ours, files)
+    for batch in (1, 4):
+        plainly = embed._plainly(theirs, files, batch)
+        assert embed.smallest_cosine(found, plainly) > 0.99, "but for how large JPEG files are decoded"
+        assert embed.smallest_cosine(found[3:], plainly[3:]) > 0.99999
+    assert 0.99 < embed.smallest_cosine(embed._in_batches(half, embed._decoded(ours, files)), found) < 0.99999
+    monkeypatch.setattr(embed, "KINDS", {"small": ((300, 200), 4), "256 pixels": ((256, 256), 4)})
+    bench = BENCHES["embed"](1)
+    assert [row["JPEG files"] for row in bench.rows] == ["small"] * 3 + ["256 pixels"] * 3
+    assert all(row["images per second"] > 0 for row in bench.rows) and bench.rows[0]["ours is faster"] == 1
+    assert "decoding" in bench.facts["small, one core, an image"]

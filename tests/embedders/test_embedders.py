@@ -219,7 +219,7 @@ def test_onnx_runtime_and_pytorch_give_the_same_vectors(monkeypatch, variant):
     slow = load_embedder(f"efficientnet-lite{variant}", device="cpu")
     assert isinstance(fast, RuntimeNetwork) and isinstance(slow, Network)
     assert fast.weights == slow.weights and fast.key != slow.key
-    slow._half = False
+    slow.bfloat16 = False
     rng = np.random.default_rng(0)
     coarse = rng.integers(0, 256, (9, 13, 13, 3), dtype=np.uint8).repeat(20, 1).repeat(20, 2)
     images = coarse[:, : fast.image_size, : fast.image_size]

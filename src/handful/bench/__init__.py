@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from .embed import bench_embed
 from .evaluate import bench_eval
 from .fit import bench_fit
 from .label import bench_label
@@ -17,6 +18,7 @@ BENCHES: dict[str, Callable[..., Bench]] = {
     "project": bench_project,
     "label": bench_label,
     "fit": bench_fit,
+    "embed": bench_embed,
 }
 
 __all__ = ["BENCHES", "Bench", "draw"]

@@ -15,12 +15,14 @@ from ..machine import keep_memory
 from ..progress import messages
 from .options import JsonFlag, console
 
-KINDS = ("eval", "train", "project", "label", "fit")
+KINDS = ("eval", "train", "project", "label", "fit", "embed")
 SIZED = ("label", "fit")  # which measure memory
 
 
 def bench(
-    kind: Annotated[str, typer.Argument(metavar="[eval|train|project|label|fit]", help="What to measure.")] = "eval",
+    kind: Annotated[
+        str, typer.Argument(metavar="[eval|train|project|label|fit|embed]", help="What to measure.")
+    ] = "eval",
     out: Annotated[Path, typer.Option("--out", help="Folder for the plot and the JSON.")] = Path("handful-bench"),
     repeats: Annotated[int, typer.Option(min=1, help="Measurements of each; the median is reported.")] = 5,
     curves: Annotated[
@@ -39,7 +41,8 @@ def bench(
     eval: test episodes per second, compared with one episode at a time and a full SVD. train: training images per
     second, compared with an eager loop. project: the null-space projection alone. label: time and memory of one task
     with very many unlabelled points. fit: the same for the estimator's fit and refit, in one thread, beside
-    scikit-learn's classifiers; the largest task needs 3 GB of memory.
+    scikit-learn's classifiers; the largest task needs 3 GB of memory. embed: images per second from JPEG files to
+    vectors, compared with Pillow and PyTorch.
 
     Example: `handful bench label --points 1000000`
     """

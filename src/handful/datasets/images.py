@@ -120,6 +120,11 @@ def quiet() -> Iterator[None]:
         Image.core.set_block_size(block)  # type: ignore[attr-defined]
 
 
+def opened(content: bytes, size: int) -> Image.Image:
+    """An image file, checked and not yet decoded; of a JPEG, about twice the wanted size will be."""
+    return _open_file(content, size)[0]
+
+
 def _open_file(content: bytes, size: int) -> tuple[Image.Image, tuple[int, int], int]:
     """The image, to be decoded, perhaps at a fraction of its size; that size; the pixels that decoding will hold."""
     if not content:

@@ -38,7 +38,7 @@ class Network:
         self.name, self.image_size, self.channels = name, image_size, channels
         self._device = compute_device(device)
         self._network = for_inference(network).to(self._device)
-        self._prepare, self._half = prepare, bfloat16
+        self._prepare, self.bfloat16 = prepare, bfloat16
         digest = _digest(network)
         self.weights = f"{prepared}-{digest}" if prepared else digest  # what vectors depend on but for rounding
         self.key = f"{name}-{prepared}-{'bfloat16' if bfloat16 else 'float32'}-{digest}"
@@ -46,7 +46,7 @@ class Network:
         self.dim = int(self.embed(empty).shape[1])
 
     def embed(self, images: Pixels) -> Vectors:
-        with torch.inference_mode(), torch.autocast(self._device.type, torch.bfloat16, enabled=self._half):
+        with torch.inference_mode(), torch.autocast(self._device.type, torch.bfloat16, enabled=self.bfloat16):
             vectors: Tensor = self._network(self._prepare(torch.from_numpy(images).to(self._device)))
         return vectors.float().cpu().numpy()
 
