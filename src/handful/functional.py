@@ -368,3 +368,7 @@ def _column(shots: int | Tensor, centroids: Tensor) -> Tensor:
     """How many points stand behind each mean, beside the means (..., N, D): (..., N, 1)."""
     weight = torch.as_tensor(shots, dtype=centroids.dtype, device=centroids.device)
     return weight.expand(centroids.shape[:-1]).unsqueeze(-1)
+
+
+__all__ = ["error_vectors", "modified_references", "null_basis", "projected_logits", "projected_sqdist", "refine",
+           "refinements", "soft_labels", "tac"]  # fmt: skip
