@@ -102,6 +102,15 @@ def test_studio(album):
     assert NOTHING in err, err
 
 
+def test_where_pytorch_is_installed_it_is_not_imported_either(album, labelled, monkeypatch):
+    monkeypatch.setenv("UNBLOCKED", "1")
+    run("label", "photos", "--labels", "labels.csv", "--out", "installed", cwd=album)
+    run("predict", "photos/red", "--model", labelled, "--json", cwd=album)
+    words = ("--labels", "2", "--shape", "even", "--draws", "2", "--rivals", "logistic", "--jobs", "1")
+    run("compare", "photos", "--out", "compared", *words, cwd=album)
+    test_studio(album)
+
+
 def test_the_estimator_and_embed(album):
     code = """
 import sys; sys.path.insert(0, sys.argv[1])
