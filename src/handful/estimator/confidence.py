@@ -15,10 +15,11 @@ from .space import Rows, Space, evenly
 CHECKED = 1500  # unlabelled rows that a check looks at
 FOLDS = 5
 NEAREST = 3  # neighbours that should have the same class
-# The guess without left-out labels: log-odds = SLOPE * (sum of three agreements) + OFFSET for one label a class, fitted
-# on the sets that docs/estimator.md names. It is worth as much as WORTH left-out labels; and the whole estimate never
-# more than as many for each fold, whose labels one and the same model finds or misses.
-SLOPE, OFFSET, WORTH = 3.5, -7.2, 20.0
+# The guess without left-out labels: log-odds = SLOPE * (sum of three agreements) + OFFSET for one label a class, and
+# EVEN more if the classes are even, fitted on the sets that docs/estimator.md names. It is worth as much as WORTH
+# left-out labels; and the whole estimate never more than as many for each fold, whose labels one and the same model
+# finds or misses, nor than CLASS_WORTH for each class (by its share), which a model finds or misses as a whole.
+SLOPE, OFFSET, EVEN, WORTH, CLASS_WORTH = 3.5, -7.45, 0.5, 20.0, 12.0
 GAIN = 1.4  # log-odds by which accuracy grows from one label a class to very many; n labels lack 1 / sqrt(n) of them
 
 
@@ -64,13 +65,18 @@ def expected_accuracy(task: Task, model: Model, settings: Settings) -> Accuracy:
     if not count:
         return Accuracy(guess, WORTH, guess)
     hits, classes, lost = (np.concatenate(parts) for parts in (right, who, missing))
-    weights = (model.shares / np.maximum(np.bincount(classes, minlength=task.classes), 1))[classes]
+    # A class that draws rows of others looks larger than it is, and is itself found well: the fewer labels there are
+    # and the less is right, the less its size counts.
+    sizes = model.shares ** (guess ** (1 / float(task.shots.mean() - 1)))
+    weights = (sizes / np.maximum(np.bincount(classes, minlength=task.classes), 1))[classes]
     weights /= weights.sum()
     labels = 1 / float((weights**2).sum())
     share, part = float(weights @ hits), labels / (labels + WORTH)
     mixed = np.clip(part * share + (1 - part) * guess, 1e-3, 0.995)
     expected = float(expit(logit(mixed) + part * GAIN * float(weights @ lost)))
-    return Accuracy(expected, 1 / (1 / (labels + WORTH) + 1 / (count * WORTH)), guess, share, labels)
+    many = 1 / float((model.shares**2).sum())  # classes, by their shares
+    worth = 1 / (1 / (labels + WORTH) + 1 / (count * WORTH) + 1 / (many * CLASS_WORTH))
+    return Accuracy(expected, worth, guess, share, labels)
 
 
 def _guess(task: Task, model: Model, settings: Settings, checked: Rows) -> float:
@@ -92,6 +98,7 @@ def _guess(task: Task, model: Model, settings: Settings, checked: Rows) -> float
     odds = (
         SLOPE * (with_neighbours + taught_again + model.agreement)
         + OFFSET
+        + EVEN * model.evenness
         + GAIN * float((1 - task.shots**-0.5).mean())
     )
     return float(np.clip(expit(odds), 1 / task.classes, 0.98))

@@ -8,7 +8,8 @@ The recipe, of which `refine` is the loop:
    labels in a class of the average size, and in others in proportion to their size: rows that are mistaken for those of
    a class come from all the others, so they are a larger part of a small one;
 4. logits: cosines with the means, so sharp that the best class leads by 5 nats on average,
-5. plus the labels' own regression, the more labels the more (in the last refinement a kernel one, in this space),
+5. plus the labels' own regression, the more labels the more (in the last refinement a kernel one, in this space; then
+   also a logistic one, in place of the rest as far as classes are uneven and the accuracy to expect is low),
 6. plus the classes' shares: even ones if the estimated ones are nearly even (but a class that would have to be favoured
    by more than 2 nats for it is left small: it may be absent), else half the log of the estimated ones, or more where
    the logits are much sharper than they are right;
@@ -22,20 +23,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cholesky, solve, solve_triangular
+from scipy.linalg import cholesky, solve_triangular
 from scipy.sparse import csr_array
 from scipy.special import expit
 
+from .regressions import KernelRegression, Linear, kernel_ridge, logistic, ridge
 from .rows import ROUNDING, Floats, lengths, softmax, unit
 from .space import Rows, Space, evenly
 
 LEAD = 5.0  # nats by which the best class leads, on average
 CROWD = 5.0  # labels that the unlabelled rows of a class count as, unless more is known
 SHRINKAGE = 0.3  # of the covariance within classes, towards a multiple of the identity
-RIDGE = 0.3  # of the regressions on the labelled rows
-EARLY = 0.5  # weight of the first regression, until the last refinement
-KERNEL = 4.0  # of the last one: exp(KERNEL (cosine - 1))
+EARLY = 0.5  # weight of the linear regression, until the last refinement
 FULL_REGRESSION = 10.0  # labels a class from which the regression has its full weight
+LEAST_DOUBT = 0.05  # weight from which the logistic one is worth its time
 UNEVEN, UNEVEN_WIDTH = 0.11, 0.02  # nats that shares differ from even ones, where they begin to count as uneven
 PRIOR, BAYES = 0.5, 0.25  # weight of the log of the shares: at least, and of what Bayes' rule asks for
 FAVOUR = 2.0  # nats by which a class may be favoured over the median class, or disfavoured, to make classes even
@@ -43,7 +44,7 @@ JUDGED = 2  # refinements before that is judged
 REFINED = 4000  # unlabelled rows that take part
 CALIBRATED = 300  # of them, by which shares are weighed
 CELLS = 1 << 22  # rows times classes of the soft labels: with very many classes, fewer rows take part
-SUPPORT = 2000  # labelled rows in a kernel regression, at most
+SUPPORT = 2000  # labelled rows in a regression, at most
 Doubles = NDArray[np.float64]
 Adapt = Callable[[Doubles, Doubles, "Scatter"], tuple[Doubles, Doubles]]  # sums, counts -> map, centre
 
@@ -68,6 +69,11 @@ class Task:
     @property
     def shots(self) -> Doubles:
         return np.bincount(self.labels, minlength=self.classes).astype(np.float64)
+
+    @property
+    def support(self) -> Rows:
+        """The labels that a regression uses, whatever their order: all, or of very many an even choice."""
+        return evenly(np.lexsort((self.space.order[self.labelled], self.labels)), SUPPORT)
 
 
 @dataclass(frozen=True)
@@ -98,18 +104,6 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Regression:
-    """Kernel ridge regression on the labelled rows, in the adapted space."""
-
-    support: Floats  # (m, reduced)
-    weights: Floats  # (m, classes)
-
-    def __call__(self, adapted: Floats) -> Floats:
-        found: Floats = np.exp(KERNEL * (adapted @ self.support.T - 1)) @ self.weights
-        return found
-
-
-@dataclass(frozen=True)
 class Model:
     """What a task taught: rows -> logits.
 
@@ -118,6 +112,7 @@ class Model:
         means: (classes, reduced) unit vectors in it.
         sharpness: of the cosines.
         regression, trust: on the labels alone, and its weight.
+        logistic, doubt: another one, and how far it is taken in place of all this.
         bias: (classes,) by the classes' shares.
         shares: (classes,) of the unlabelled rows, estimated.
         evenness: from 0 to 1, how far the classes were taken to be even.
@@ -128,20 +123,24 @@ class Model:
     centre: Floats
     means: Floats
     sharpness: float
-    regression: Regression | None
+    regression: KernelRegression | None
     trust: float
     bias: Floats
     shares: Doubles
     evenness: float = 0.0
     agreement: float = 1.0
+    logistic: Linear | None = None
+    doubt: float = 0.0
 
     def logits(self, smoothed: Floats) -> Floats:
         """Smoothed rows (n, reduced) -> (n, classes)."""
         adapted = unit(smoothed @ self.map - self.centre)
-        found: Floats = self.sharpness * (adapted @ self.means.T) + self.bias
+        found: Floats = self.sharpness * (adapted @ self.means.T)
         if self.regression is not None:
             found += self.trust * self.regression(adapted)
-        return found
+        if self.logistic is not None:
+            found = (1 - self.doubt) * found + self.doubt * self.logistic(unit(smoothed))
+        return found + self.bias
 
 
 def refine(task: Task, settings: Settings) -> Model:
@@ -150,9 +149,12 @@ def refine(task: Task, settings: Settings) -> Model:
     rows, labels = space.smoothed(task.unlabelled), space.smoothed(task.labelled)  # (u, reduced), (m, reduced)
     given = class_sums(labels, task.labels, k)  # (k, reduced)
     scatter = Scatter.of(labels, rows)
-    alone = _sharp(ridge(task, unit(space.raw(task.unlabelled))))
+    support = task.support
+    who, raw = task.labels[support], unit(space.raw(task.labelled[support]))
+    alone = _sharp(ridge(raw, who, k)(unit(space.raw(task.unlabelled))))
     trust = min(1.0, (k / (1 / shots).sum() - 1) / min(FULL_REGRESSION, settings.crowd))
     own, regression, even, level, sure = EARLY * trust * alone, None, 0.0, np.zeros(k), trust
+    other, doubt = None, 0.0
     soft = softmax(_start(task, alone))  # 1.
     model = nearest_means(given, rows if len(rows) else labels, scatter, settings)
     for number in range(settings.iterations):
@@ -168,11 +170,15 @@ def refine(task: Task, settings: Settings) -> Model:
         cosines = adapted @ means.T
         sharpness = settings.scale or LEAD / lead(cosines)
         if trust and number == settings.iterations - 1:
-            regression = kernel_ridge(task, unit(labels @ map_ - centre))
+            regression = kernel_ridge(unit(labels[support] @ map_ - centre), who, k)
             own = regression(adapted)
             trust *= LEAD / lead(own)
             own = trust * own
         logits = sharpness * cosines + own  # 4., 5.
+        if number == settings.iterations - 1 and (doubt := _doubt(task, who, settings, even)):
+            other = logistic(unit(labels[support]), who, k)
+            other = other.times(lead(logits) / lead(other(unit(rows))))
+            logits = (1 - doubt) * logits + doubt * other(unit(rows))
         uneven = np.log((mass + shots) / (mass + shots).sum())
         uneven *= PRIOR if number < JUDGED else prior(logits, sure, None if settings.scale else settings.accuracy)
         if number == JUDGED:
@@ -181,6 +187,7 @@ def refine(task: Task, settings: Settings) -> Model:
         bias = ((1 - even) * uneven + even * level).astype(rows.dtype)  # 6.
         soft = softmax(logits + bias)  # 7.
         model = Model(map_, centre, means, float(sharpness), regression, float(trust), bias, shares, even)
+    model = replace(model, logistic=other, doubt=doubt)
     best = (soft if settings.iterations else model.logits(rows)).argmax(1)
     return replace(model, agreement=float((best == alone.argmax(1)).mean()) if len(best) else 1.0)
 
@@ -241,28 +248,17 @@ def _start(task: Task, alone: Floats) -> Floats:
     return found
 
 
-def ridge(task: Task, others: Floats) -> Floats:
-    """Scores (others, classes) of a ridge regression with intercept on the labelled rows, as they are."""
-    picked = _support(task)
-    x, labels = unit(task.space.raw(task.labelled[picked])), task.labels[picked]
-    gram = x.astype(np.float64) @ x.T + 1 + RIDGE * np.eye(len(x))
-    weights = solve(gram, np.eye(task.classes)[labels] - 1 / task.classes, assume_a="pos", overwrite_a=True)
-    found: Floats = others @ (x.T @ weights).astype(x.dtype) + weights.sum(0).astype(x.dtype)
-    return found
+def _doubt(task: Task, known: NDArray[np.int64], settings: Settings, even: float) -> float:
+    """How far the logistic regression takes the place of the rest: the poorer the clusters, and the more labels.
 
-
-def kernel_ridge(task: Task, adapted: Floats) -> Regression:
-    """A kernel ridge regression on the labelled rows, given as unit vectors in the adapted space."""
-    picked = _support(task)
-    x, labels = adapted[picked], task.labels[picked]
-    gram = np.exp(KERNEL * (x.astype(np.float64) @ x.T - 1)) + RIDGE * np.eye(len(x))
-    weights = solve(gram, np.eye(task.classes)[labels] - 1 / task.classes, assume_a="pos", overwrite_a=True)
-    return Regression(x, weights.astype(x.dtype))
-
-
-def _support(task: Task) -> Rows:
-    """The labels that a regression uses: all, or of very many an even choice."""
-    return evenly(np.lexsort((task.space.order[task.labelled], task.labels)), SUPPORT)
+    Not at all if the labels that it knows are not of all classes.
+    """
+    if settings.accuracy is None or settings.scale or not len(task.unlabelled):
+        return 0.0
+    if not np.bincount(known, minlength=task.classes).all():
+        return 0.0
+    found = (1 - even) * (1 - settings.accuracy) * min(1.0, (float(task.shots.mean()) - 1) / FULL_REGRESSION)
+    return found if found > LEAST_DOUBT else 0.0
 
 
 def evenness(soft: Floats) -> float:
