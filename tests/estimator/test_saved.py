@@ -37,6 +37,17 @@ def fitted(kind: str = "float32", head: Head | None = None, **settings) -> TACCl
     return TACClassifier(head, **settings).fit(x, y, none=np.arange(200) >= 197)
 
 
+def poor(head: Head | None = None) -> TACClassifier:
+    """A model of one large and three small classes that do not cluster: it uses a logistic regression too."""
+    x, truth = rows()
+    x += 2 * np.random.default_rng(5).normal(size=x.shape).astype(x.dtype)
+    kept = (truth == 0) | (np.arange(200) < 60)
+    y = np.where(np.arange(200) < 40, truth, -1)
+    model = TACClassifier(head).fit(x[kept], y[kept], none=np.arange(kept.sum()) >= kept.sum() - 3)
+    assert model._model.doubt > 0
+    return model
+
+
 @pytest.fixture(scope="module")
 def file(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("saved") / "model.safetensors"
@@ -67,6 +78,7 @@ MODELS = {
     "float64": lambda: fitted("float64"),
     "never none": lambda: fitted(distractors=False),
     "no refinements": lambda: fitted(iterations=0, scale=3.0, distractors=True),
+    "poor clusters": lambda: poor(),
     "a map": lambda: fitted(head=Head("map", 40, MAP)),
     "references": lambda: fitted(head=Head("references", 40, None, REFERENCES)),
 }
@@ -147,7 +159,7 @@ def test_every_field_is_saved():
     """A field that a part of the model gets later must be saved as well: give it a line in NUMBERS."""
     assert leaves(Fitted) == set(NUMBERS)
     everything = {"_projection.axes", "_projection.frame.map", "_model.regression.support"}
-    model = fitted(head=Head("map", 40, MAP))
+    model = poor(Head("map", 40, MAP))
     saved = dict(flattened(Fitted(**{field.name: getattr(model, field.name) for field in fields(Fitted)})))
     assert set(saved) == set(NUMBERS) >= everything
 

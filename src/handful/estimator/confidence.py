@@ -19,7 +19,7 @@ NEAREST = 3  # neighbours that should have the same class
 # EVEN more if the classes are even, fitted on the sets that docs/estimator.md names. It is worth as much as WORTH
 # left-out labels; and the whole estimate never more than as many for each fold, whose labels one and the same model
 # finds or misses, nor than CLASS_WORTH for each class (by its share), which a model finds or misses as a whole.
-SLOPE, OFFSET, EVEN, WORTH, CLASS_WORTH = 3.5, -7.45, 0.5, 20.0, 12.0
+SLOPE, OFFSET, EVEN, WORTH, CLASS_WORTH = 3.5, -7.4, 0.5, 20.0, 12.0
 GAIN = 1.4  # log-odds by which accuracy grows from one label a class to very many; n labels lack 1 / sqrt(n) of them
 
 

@@ -59,12 +59,20 @@ def kernel_ridge(x: Floats, labels: Labels, classes: int) -> KernelRegression:
 
 
 def logistic(x: Floats, labels: Labels, classes: int) -> Linear:
-    """A logistic regression; each class has a label."""
-    fitted = LogisticRegression(C=C, max_iter=500, tol=1e-5).fit(x, labels)
+    """A logistic regression; each class has a label.
+
+    It is found step by step, and where the steps end depends on the order of the classes: they are put into that of
+    their rows.
+    """
+    first = np.full(classes, np.inf)
+    np.minimum.at(first, labels, x[:, 0])
+    rank = np.argsort(np.argsort(first))
+    rows = np.argsort(rank[labels], kind="stable")
+    fitted = LogisticRegression(C=C, max_iter=500, tol=1e-5).fit(x[rows], rank[labels[rows]])
     weights, offset = fitted.coef_.T, fitted.intercept_
     if classes == 2:  # scikit-learn has one score then: by how much the second class is ahead
         weights, offset = weights * [-0.5, 0.5], offset * [-0.5, 0.5]
-    return Linear(weights.astype(x.dtype), offset.astype(x.dtype))
+    return Linear(weights[:, rank].astype(x.dtype), offset[rank].astype(x.dtype))
 
 
 def _targets(labels: Labels, classes: int) -> NDArray[np.float64]:
