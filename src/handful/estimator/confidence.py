@@ -15,11 +15,12 @@ from .space import Rows, Space, evenly
 CHECKED = 1500  # unlabelled rows that a check looks at
 FOLDS = 5
 NEAREST = 3  # neighbours that should have the same class
-# The guess without left-out labels: log-odds = SLOPE * (sum of three agreements) + OFFSET for one label a class, and
-# EVEN more if the classes are even, fitted on the sets that docs/estimator.md names. It is worth as much as WORTH
+# The guess without left-out labels: of what chance leaves over, the share whose log-odds are SLOPE * (sum of three
+# agreements) + OFFSET for one label a class, and EVEN more if the classes are even; fitted on the sets that
+# docs/estimator.md names. It is worth as much as WORTH
 # left-out labels; and the whole estimate never more than as many for each fold, whose labels one and the same model
 # finds or misses, nor than CLASS_WORTH for each class (by its share), which a model finds or misses as a whole.
-SLOPE, OFFSET, EVEN, WORTH, CLASS_WORTH = 3.5, -7.4, 0.5, 20.0, 12.0
+SLOPE, OFFSET, EVEN, WORTH, CLASS_WORTH = 3.7, -8.0, 0.35, 20.0, 12.0
 GAIN = 1.4  # log-odds by which accuracy grows from one label a class to very many; n labels lack 1 / sqrt(n) of them
 
 
@@ -101,7 +102,8 @@ def _guess(task: Task, model: Model, settings: Settings, checked: Rows) -> float
         + EVEN * model.evenness
         + GAIN * float((1 - task.shots**-0.5).mean())
     )
-    return float(np.clip(expit(odds), 1 / task.classes, 0.98))
+    chance = 1 / task.classes
+    return float(min(chance + (1 - chance) * expit(odds), 0.98))
 
 
 def _typical(task: Task, rows: Rows, found: NDArray[np.int64], sure: Floats, label: int) -> int:
