@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from . import functional
     from .embedders.embedding import embed
+    from .embedders.vectors import VectorFolder
     from .episode import Episode
     from .errors import HandfulError
     from .estimator.classifier import TACClassifier
@@ -24,6 +25,7 @@ _PUBLIC = {
     "Head": "estimator.head",
     "LabelledKFold": "estimator.folds",
     "TACClassifier": "estimator.classifier",
+    "VectorFolder": "embedders.vectors",
     "build_method": "methods",
     "embed": "embedders.embedding",
     "label_images": "labelling",
@@ -36,6 +38,7 @@ __all__ = [
     "Head",
     "LabelledKFold",
     "TACClassifier",
+    "VectorFolder",
     "__version__",
     "build_method",
     "embed",

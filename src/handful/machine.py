@@ -74,6 +74,11 @@ def may_have_graphics() -> bool:
     return any(map(os.path.exists, traces))
 
 
+def cores() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def several_processes() -> bool:
     """Whether this process is one of several that train one model."""
     return os.environ.get("WORLD_SIZE", "1") != "1"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -36,6 +37,35 @@ def progress_bar() -> Iterator[Callable[[str, int], Tick]]:
         def start(what: str, total: int) -> Tick:
             task = bars.add_task(printable(what), total=total, note="")
             return lambda done: bars.advance(task, done)
+
+        yield start
+
+
+@contextmanager
+def rate_bar(every: float = 30.0) -> Iterator[Callable[[str, int], Tick]]:
+    """As :func:`progress_bar`, with how many are done in a second; in a log file, a line every so many seconds."""
+    with _layout(rate=True) as bars:
+
+        def start(what: str, total: int) -> Tick:
+            task = bars.add_task(printable(what), total=total, note="", rate="")
+            started = said = time.monotonic()
+            lock, done = threading.Lock(), 0.0
+
+            def tick(more: float) -> None:
+                nonlocal done, said
+                with lock:
+                    done, now = done + more, time.monotonic()
+                    rate = done / max(now - started, 1e-9)
+                    due = not messages.is_terminal and now - said >= every
+                    said = now if due else said
+                bars.update(task, advance=more, total=max(total, done), rate=f"{rate:,.0f}/s")
+                if due:
+                    left = _about(max(0.0, total - done) / max(rate, 1e-9))
+                    messages.print(
+                        f"{done:,.0f} of {max(total, done):,.0f} {what}, {rate:,.1f}/s, {left}", soft_wrap=True
+                    )
+
+            return tick
 
         yield start
 
@@ -114,12 +144,13 @@ def _about(seconds: float) -> str:
     return f"about {timedelta(seconds=max(0, round(seconds)))} left"
 
 
-def _layout(time_left: bool = True) -> Progress:
+def _layout(time_left: bool = True, rate: bool = False) -> Progress:
     return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("{task.fields[note]}", markup=False),
+        *((TextColumn("{task.fields[rate]}", markup=False),) if rate else ()),
         TimeElapsedColumn(),
         *((TextColumn("left"), TimeRemainingColumn()) if time_left else (_CellsLeft(),)),
         console=messages,

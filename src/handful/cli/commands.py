@@ -22,6 +22,7 @@ from .compare import compare
 from .curves import curves
 from .data import data_app
 from .demo import demo
+from .embed import embed
 from .evaluate import evaluate
 from .grid import grid
 from .label import head_app, label
@@ -70,6 +71,7 @@ for command in (
     reproduce,
     export,
     demo,
+    embed,
     label,
     predict,
     studio,

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 from ..errors import HandfulError
 from .base import Bar, no_bar
@@ -96,6 +96,11 @@ def find_images(path: Path) -> Images:
         missing = "".join(f"; {printable(name)} is {reason}" for name, reason in list(skipped.items())[:1])
         raise HandfulError(f"{path} holds no images (.jpg, .png, .webp, .bmp, .tif, .gif){missing}")
     return Images(files, names, [name for name in everything if not is_image(name)], skipped)
+
+
+def leads_out(name: str) -> bool:
+    """Whether the name of a member of an archive would lead out of it: ``../x``, ``/x``, ``C:/x``."""
+    return any(part in ("", "..") or (part[1:2] == ":" and part[0].isalpha()) for part in name.split("/"))
 
 
 def is_clutter(name: str) -> bool:
@@ -192,12 +197,12 @@ class Archive:
     Those of an archive that holds nothing but one folder are named from that folder on, if it is to be unwrapped.
     """
 
-    def __init__(self, path: Path, *, unwrap: bool = False) -> None:
+    def __init__(self, path: Path, *, unwrap: bool = False, file: IO[bytes] | None = None) -> None:
         self.path, self.top = path, ""
         self.members: dict[str, zipfile.ZipInfo] = {}
         self.doubtful: dict[str, str] = {}  # members that are not read, and why
         try:
-            self._zip = zipfile.ZipFile(path)
+            self._zip = zipfile.ZipFile(file or path)
             members = self._zip.infolist()
         except Exception as error:  # of damaged archives: BadZipFile, struct.error, UnicodeDecodeError, ...
             raise HandfulError(f"{path} is not a zip archive, or a damaged one: {printable(str(error))}") from error
@@ -208,7 +213,7 @@ class Archive:
                 continue
             if name in self.members:
                 self.doubtful[name] = "is in the archive more than once"
-            elif any(part in ("", "..") or (part[1:2] == ":" and part[0].isalpha()) for part in name.split("/")):
+            elif leads_out(name):
                 self.doubtful[name] = "has a path that leads out of the archive"
             elif member.compress_type not in METHODS:
                 self.doubtful[name] = "is packed by a method that is not read"

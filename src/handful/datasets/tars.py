@@ -76,7 +76,7 @@ def _copy(path: Path, target: zipfile.ZipFile) -> None:
     folder, unchecked, last = Path(cast(str, target.filename)).parent, 0, -1
     seen: dict[str, zipfile.ZipInfo] = {}
     try:
-        with OPENERS[cast(str, tar_kind(path))](path) as content, tarfile.TarFile(fileobj=_Bounded(content)) as tar:
+        with OPENERS[cast(str, tar_kind(path))](path) as content, tarfile.TarFile(fileobj=Bounded(content)) as tar:
             while (member := tar.next()) is not None:
                 tar.members.clear()  # type: ignore[attr-defined]  # it would remember all of them
                 if tar.offset > room or len(seen) >= MOST_MEMBERS:  # before anything is skipped or read
@@ -125,7 +125,7 @@ def _reason(member: tarfile.TarInfo) -> str:
     return f"more than {MOST_BYTES >> 20} MiB" if member.size > MOST_BYTES else ""
 
 
-class _Bounded(io.RawIOBase):
+class Bounded(io.RawIOBase):
     """A file that refuses to read very much at once: headers of an archive can ask for any amount of memory."""
 
     def __init__(self, file: Any) -> None:

@@ -6,6 +6,7 @@
 ``run:NAME``           the backbone of a run folder, or of a model that comes with handful: ``run:omniglot``
 ``conv4:NAME``         the same; the name from before there were other backbones
 ``npy:FILE``           vectors that were computed elsewhere: see :class:`.precomputed.Precomputed`
+``npy:FOLDER``         vectors that ``handful embed`` wrote: see :class:`.vectors.VectorFolder`
 ``timm:NAME``          a pretrained model of timm, where it is installed
 ``onnx:FILE``          an ONNX file, where onnxruntime is installed
 ``transformers:DIR``   a folder of a vision model of Hugging Face's, where transformers is installed
@@ -34,6 +35,7 @@ from .photographs import efficientnet_lite
 from .precomputed import Precomputed
 from .shipped import RUN_KINDS
 from .store import embed_files, embed_images
+from .vectors import given_vectors
 
 
 def _from_transformers(folder: str, device: str) -> Embedder:
@@ -51,7 +53,7 @@ Loader = Callable[[str, str], Embedder | Precomputed]
 _OWN: dict[str, Loader] = {
     **{f"efficientnet-lite{variant}": partial(efficientnet_lite, variant) for variant in VARIANTS},
     **dict.fromkeys(RUN_KINDS, from_run),
-    "npy": lambda file, device: Precomputed(file),
+    "npy": lambda place, device: given_vectors(place),
     "timm": from_timm,
     "onnx": from_onnx,
     "transformers": _from_transformers,

@@ -30,7 +30,8 @@ class Origin:
     @classmethod
     def of(cls, embedder: Embedder | Precomputed) -> Origin:
         if isinstance(embedder, Precomputed):
-            return cls(embedder.name, "", 0, 0, embedder.dim)
+            known: Origin | None = getattr(embedder, "origin", None)  # a folder of vectors says whose they are
+            return known or cls(embedder.name, "", 0, 0, embedder.dim)
         weights = str(getattr(embedder, "weights", embedder.key))
         return cls(embedder.name, weights, embedder.image_size, embedder.channels, embedder.dim)
 

@@ -44,13 +44,20 @@ class RuntimeNetwork:
         self.dim = self._session.get_outputs()[0].shape[1]
 
     def embed(self, images: Pixels) -> Vectors:
-        step = max(1, PIXELS_AT_ONCE // self.image_size**2)
-        parts = [images[start : start + step] for start in range(0, len(images), step)]
+        parts = self._parts(images)
         threads = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
         if threads == 1 or len(parts) == 1:
-            return np.concatenate([self._run(part) for part in parts])
+            return self.embed_alone(images)
         with ThreadPoolExecutor(min(threads, len(parts))) as pool:
             return np.concatenate(list(pool.map(self._run, parts)))
+
+    def embed_alone(self, images: Pixels) -> Vectors:
+        """The same numbers, computed by the calling thread: for whoever has a thread for each batch."""
+        return np.concatenate([self._run(part) for part in self._parts(images)])
+
+    def _parts(self, images: Pixels) -> list[Pixels]:
+        step = max(1, PIXELS_AT_ONCE // self.image_size**2)
+        return [images[start : start + step] for start in range(0, len(images), step)]
 
     def _run(self, images: Pixels) -> Vectors:
         found: Vectors = self._session.run(None, {"images": np.ascontiguousarray(images)})[0]

@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from ..embedders.origin import Origin
 from .confidence import Accuracy, expected_accuracy
 from .foreign import judge
+from .given import read_rows
 from .head import Head, load_head
 from .labels import mark_none, read_labels
 from .refinement import CELLS, CROWD, REFINED, Model, Settings, Task, refine, temperature
@@ -95,7 +96,8 @@ class TACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Learn from labelled and unlabelled rows; if that fails, the estimator stays as it was.
 
         Args:
-            X: (n_samples, n_features) float32 or float64, raw; may be memory-mapped, and is neither copied nor changed.
+            X: (n_samples, n_features) float32 or float64, raw; may be memory-mapped, and is neither copied nor changed;
+                or a :class:`handful.VectorFolder`.
                 Only the direction of a row counts, not its length; a row of zeros has none.
             y: (n_samples,) labels. Unlabelled: -1 among numbers; None, NaN, -1 or "" among strings.
             none: (n_samples,) bool, rows that are known to belong to no class; their ``y`` must say unlabelled.
@@ -154,7 +156,7 @@ class TACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _fit(self, X: Any, y: Any, none: Any) -> None:  # noqa: N803
         self._settings()
-        X = validate_data(self, X, dtype=[np.float64, np.float32], order=None)  # noqa: N806
+        X = read_rows(self, X, reset=True)  # noqa: N806
         labels, self.classes_ = read_labels(y, len(X))
         mark_none(labels, none)
         self._head = None if self.head is None else load_head(self.head)
@@ -275,7 +277,7 @@ class TACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _seen(self, X: Any) -> Iterator[View]:  # noqa: N803
         check_is_fitted(self, "classes_")
         self._check_width(getattr(X, "shape", ()))
-        X = validate_data(self, X, dtype=[np.float64, np.float32], order=None, reset=False)  # noqa: N806
+        X = read_rows(self, X, reset=False)  # noqa: N806
         return (see(self._projection, X[rows]) for rows in chunks(X, 16 * len(self.classes_)))
 
     def _check_width(self, shape: tuple[int, ...]) -> None:
