@@ -42,7 +42,10 @@ class Origin:
 
     def check(self, embedder: Embedder | Precomputed) -> None:
         """Raise if an embedder gives other vectors than these."""
-        other = Origin.of(embedder)
+        self.check_origin(Origin.of(embedder))
+
+    def check_origin(self, other: Origin) -> None:
+        """The same for vectors of a known origin."""
         if self.is_file != other.is_file:
             raise HandfulError(f"the model was made with vectors of {self.name}, not of {other.name}")
         if self.dim != other.dim:

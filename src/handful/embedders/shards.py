@@ -148,9 +148,13 @@ class ShardFolder:
         slugs, keep = {unit.slug for unit in units}, set(map(_identity, units))
         gone = [name for name, unit in self._ours() if unit.partition(" ")[0] in slugs and unit not in keep]
         for name in gone:
-            for ending in (".json", self.ending):  # without the first it is no shard any more
-                (self.path / f"{name}{ending}").unlink(missing_ok=True)
+            self.remove(name)
         return len(gone)
+
+    def remove(self, name: str) -> None:
+        """Remove a shard; without its JSON file it is none any more."""
+        for ending in (".json", self.ending):
+            (self.path / f"{name}{ending}").unlink(missing_ok=True)
 
 
 def shard_names(path: Path) -> list[str]:

@@ -102,7 +102,7 @@ def predict_images(
     target = None if out is None else Path(out)
     if target is not None:
         _check_out(target)
-    classifier, source = _load(Path(model), embedder, device)
+    classifier, source = load_model(model_file(Path(model)), embedder, device)
     found = find_images(Path(images))
     total = Predicted(dict.fromkeys(map(str, classifier.classes_), 0), classifier.none_threshold_, broken=found.skipped)
     with _written(target) as file:
@@ -115,9 +115,14 @@ def predict_images(
     return total
 
 
-def _load(path: Path, embedder: str | None, device: str) -> tuple[TACClassifier, Embedder | Precomputed]:
+def model_file(path: Path) -> Path:
+    """The file of a model, or the one in a folder that ``handful label`` wrote."""
+    return path / MODEL if path.is_dir() else path
+
+
+def load_model(path: Path, embedder: str | None, device: str) -> tuple[TACClassifier, Embedder | Precomputed]:
     """The model, and the embedder that its rows were made by."""
-    classifier = TACClassifier.load(path / MODEL if path.is_dir() else path)
+    classifier = TACClassifier.load(path)
     origin = classifier.embedder_
     source = _named(path, origin, device) if embedder is None else load_embedder(embedder, device)
     if origin is not None:
@@ -158,13 +163,14 @@ def _batches(classifier: TACClassifier, source: Embedder | Precomputed, found: I
             vectors, kept, broken = whole[start : start + BATCH], names, dict[str, str]()
         else:
             vectors, kept, broken = embed_files(source, found.files, names)
-        yield _predicted(classifier, vectors, kept, broken)
+        yield predicted(classifier, vectors, kept, broken)
         tick(len(names))
 
 
-def _predicted(
+def predicted(
     classifier: TACClassifier, vectors: NDArray[np.float32], names: Sequence[str], broken: dict[str, str]
 ) -> Batch:
+    """The predictions for images of these names and vectors (n, features)."""
     classes = [str(label) for label in classifier.classes_]
     if not names:
         return Batch([], np.zeros((0, len(classes))), classes, broken)
