@@ -12,12 +12,19 @@ import pytest
 sys.path.append(str(Path(__file__).parents[1] / "datasets"))
 import layouts
 
+import handful
+from command import handful as handful_command
 from handful import HandfulError, TACClassifier
 from handful.embedders import bulk, load_embedder
 from handful.embedders.bulk import embed_sources
 from handful.embedders.shards import ShardFolder
 from handful.embedders.vectors import VectorFolder
 from handful.errors import Interrupted
+from handful.estimator.benchmark import benchmark
+from handful.estimator.rivals import choose
+from handful.estimator.tasks import Case
+from handful.experiments.comparison import read_source
+from handful.labelling import find_labels
 
 CONTENT = layouts.images(120)
 TINY = """
@@ -256,3 +263,52 @@ def test_threads_end_when_nobody_wants_more(tiny, tmp_path):
     parts = bulk.by_threads(bulk.EmbedRecipe(tiny, "auto", 8), tasks, lambda more: None, 2)
     next(parts)
     parts.close()  # does not wait for the others
+
+
+# --- Who takes such a folder
+
+
+def test_embed_in_python_gives_the_folder(tiny, tmp_path):
+    path = layouts.folder(tmp_path / "photos", {**CONTENT, "a/text.png": b"x"})
+    here, there = handful.embed(path, tiny), handful.embed(path, tiny, out=tmp_path / "v", workers=2)
+    assert isinstance(there.vectors, VectorFolder) and list(there.broken) == list(here.broken) == ["a/text.png"]
+    order = [there.names.index(name) for name in here.names]
+    np.testing.assert_array_equal(there.vectors[order], here.vectors)
+    assert list(handful.embed(path, tiny, out=tmp_path / "v").broken) == ["a/text.png"], "also of what was done before"
+    with pytest.raises(HandfulError, match="out="):
+        handful.embed(path, tiny, ray="local")
+
+
+def test_label_takes_the_folder_and_its_model_knows_the_embedder(vectors, tiny, tmp_path):
+    names = sorted(CONTENT)
+    table = "".join(f"{name},{name[0]}\n" for name in names[:4] + names[-4:])
+    (tmp_path / "labels.csv").write_text(f"path,label\n{table}")
+    plain = find_labels(tmp_path / "photos", tmp_path / "labels.csv", embedder=tiny)
+    found = find_labels(tmp_path / "photos", tmp_path / "labels.csv", embedder=f"npy:{vectors.path}")
+    assert [one.label for one in found.predictions] == [one.label for one in plain.predictions]
+    assert found.fitted is not None and isinstance(found.fitted.images.vectors, VectorFolder), "which stays on disk"
+    assert found.fitted.model.embedder_ == plain.fitted.model.embedder_
+
+
+def test_compare_takes_the_folder(vectors, tmp_path):
+    x, y = read_source(vectors.path, "none")
+    assert isinstance(x, VectorFolder) and y.tolist() == [name[0] == "b" for name in vectors.names]
+    lines = benchmark({"v": (x, y)}, [Case(2, "even", 0.0, 60)], draws=2, rivals=choose("logistic"), jobs=1)
+    same = benchmark({"v": (x[:], y)}, [Case(2, "even", 0.0, 60)], draws=2, rivals=choose("logistic"), jobs=1)
+    assert [line.mean["accuracy"] for line in lines] == [line.mean["accuracy"] for line in same]
+
+
+def test_the_command(tmp_path):
+    layouts.folder(tmp_path / "photos", CONTENT)
+    layouts.tarred(tmp_path / "x.tar", CONTENT)
+    command = ["embed", tmp_path / "photos", "--out", tmp_path / "v", "--embedder", "run:glyphs", "--device", "cpu"]
+    done = handful_command(*command)
+    assert done.returncode == 0 and "120 images embedded" in done.stdout and f"npy:{tmp_path / 'v'}" in done.stderr
+    done = handful_command(*command)
+    assert done.returncode == 0 and "0 images embedded" in done.stdout and "units were done before" in done.stdout
+    (tmp_path / "x.tar").write_bytes((tmp_path / "x.tar").read_bytes()[:9000])
+    done = handful_command(*command, tmp_path / "x.tar", "--json")
+    assert done.returncode == 1 and "x.tar is damaged or cut off" in done.stderr and "Traceback" not in done.stderr
+    assert list(json.loads(done.stdout)["problems"]) == [str(tmp_path / "x.tar")]
+    done = handful_command("embed", tmp_path / "nothing", "--out", tmp_path / "w")
+    assert done.returncode == 2 and "no such file or folder" in done.stderr

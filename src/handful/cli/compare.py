@@ -26,7 +26,9 @@ def compare(
     sources: Annotated[
         list[Path],
         typer.Argument(
-            metavar="SOURCE...", help="Folders or .zip files with a folder for each class, or .npz files with X and y."
+            metavar="SOURCE...",
+            help="Folders or .zip files with a folder for each class, folders of their vectors ('handful embed'), or "
+            ".npz files with X and y.",
         ),
     ],
     out: Annotated[Path, typer.Option("--out", help="Folder for report.html, comparison.csv and the pictures.")],

@@ -38,8 +38,8 @@ Distractors = Annotated[
 EmbedderName = Annotated[
     str,
     typer.Option(
-        help="efficientnet-lite0 (photographs) or -lite2, run:MODEL, npy:FILE, timm:NAME, onnx:FILE, "
-        "transformers:FOLDER or module:callable."
+        help="efficientnet-lite0 (photographs) or -lite2, run:MODEL, npy:FILE or npy:FOLDER of 'handful embed', "
+        "timm:NAME, onnx:FILE, transformers:FOLDER or module:callable."
     ),
 ]
 

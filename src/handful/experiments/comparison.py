@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..datasets.base import Bar, no_bar
 from ..datasets.files import is_image, open_files
 from ..embedders import Precomputed, embed_files, load_embedder
+from ..embedders.vectors import VectorFolder, is_vector_folder
 from ..errors import HandfulError
 from ..estimator.benchmark import OURS, Line, benchmark
 from ..estimator.kept import Kept
@@ -42,11 +43,20 @@ LABELS = (1, 2, 5, 10, 20)
 def read_source(path: Path, embedder: str, device: str = "auto", bar: Bar = no_bar) -> Source:
     """Vectors and labels of an .npz file with the arrays X and y, or of a folder or .zip with a folder for each class.
 
+    A folder of vectors that ``handful embed`` wrote has them of images in a folder for each class; it is read from disk
+    where it is needed.
+
     Raises:
         HandfulError: if it is neither, or has fewer than two classes.
     """
+    vectors: Any
     if path.suffix == ".npz":
         vectors, names = _arrays(path)
+    elif is_vector_folder(path):
+        vectors = VectorFolder(path)
+        names = np.array([name.partition("/")[0] if "/" in name else "" for name in vectors.names])
+        if (names == "").any():
+            raise HandfulError(f"{path} has vectors of images outside of class folders: embed a folder for each class")
     else:
         files = open_files(path)
         images = [name for name in files.under("") if is_image(name) and "/" in name]

@@ -184,7 +184,8 @@ class Session:
         if self._vectors is None:
             return [int(row) for row in np.setdiff1d(np.arange(len(self.names)), given)[:count]]
         if found is None:
-            unit = self._vectors / np.maximum(np.linalg.norm(self._vectors, axis=1, keepdims=True), 1e-12)
+            whole = np.asarray(self._vectors)
+            unit = whole / np.maximum(np.linalg.norm(whole, axis=1, keepdims=True), 1e-12)
             return [int(row) for row in suggest(unit, np.ones((len(unit), 1)), None, given, count)]
         rates = found.none_score if found.threshold else None
         soft = np.asarray(found.model.label_distributions_)

@@ -89,7 +89,9 @@ class Embedding(threading.Thread):
         images, embedder = self._images, self._embedder
         if isinstance(embedder, Precomputed):
             assert self._given is not None
-            yield np.arange(len(images)), self._given, len(images)
+            for start in range(0, len(images), READ):
+                numbers = np.arange(start, min(start + READ, len(images)))
+                yield numbers, np.asarray(self._given[start : start + READ]), len(numbers)
             return
         missing = list(range(len(images)))
         if embedder.key:
