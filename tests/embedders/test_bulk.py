@@ -22,6 +22,7 @@ from handful.embedders.vectors import VectorFolder
 from handful.errors import Interrupted
 from handful.estimator.benchmark import benchmark
 from handful.estimator.rivals import choose
+from handful.estimator.rows import chunks
 from handful.estimator.tasks import Case
 from handful.experiments.comparison import read_source
 from handful.labelling import find_labels
@@ -134,7 +135,7 @@ def test_broken_images_and_hostile_shards_are_named_and_the_others_go_on(tiny, t
     )
     assert dict(VectorFolder(tmp_path / "v").broken) == found.broken
     again = embed_sources([first, cut], tmp_path / "v", tiny, size=16)
-    assert again.images == 0, "damage stays damage until the file changes"
+    assert again.images == 0 and list(again.problems) == [str(cut)], "damage stays damage until the file changes"
 
 
 def test_another_embedder_and_files_of_the_user_are_refused(tiny, tmp_path):
@@ -228,6 +229,22 @@ def test_fit_on_a_folder_is_fit_on_the_array(vectors):
     assert one.n_features_in_ == 48
     with pytest.raises(ValueError, match="features"):
         TACClassifier().fit(np.eye(50), np.arange(50) % 2).predict(vectors)
+
+
+@pytest.mark.parametrize("sizes", [[3, 4000, 0, 1, 2500, 7, 7], [1, 1, 1], [5000]])
+def test_chunks_cover_all_rows_once_and_keep_to_the_files(sizes):
+    class Sharded:
+        shape, dtype, borders = (sum(sizes), 16384), np.dtype("f4"), np.cumsum(sizes)
+
+        def __len__(self):
+            return sum(sizes)
+
+    found = list(chunks(Sharded()))
+    assert [row for part in found for row in range(part.start, part.stop)] == list(range(sum(sizes)))
+    assert all(part.stop - part.start <= 512 for part in found)
+    crossing = [part for part in found if np.searchsorted(Sharded.borders, part.stop - 1, side="right")
+                != np.searchsorted(Sharded.borders, part.start, side="right")]  # fmt: skip
+    assert len(crossing) <= 4, "only where a file is small"
 
 
 def test_a_vector_that_is_not_finite_is_refused(vectors):

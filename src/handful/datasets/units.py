@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache, partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from .tars import tar_kind
 UNIT = 2048  # images of a unit, about
 MOST_LIST = 1 << 30  # bytes of a text file of sources
 USUAL_BYTES = 100_000  # of an image in an archive whose images nobody has counted yet
+SAMPLE = 16  # images that such a guess is made from
 LISTERS = 16  # sources that are looked at together: they may be far away
 
 
@@ -81,11 +83,15 @@ class Plan:
     units: list[Unit] = field(default_factory=list)
     problems: dict[str, str] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
+    bytes_per_image: int = USUAL_BYTES  # in archives whose images nobody has counted
 
     @property
     def images(self) -> int:
         """How many images there are; a guess where nobody counted them."""
-        return sum(max(1, unit.size // USUAL_BYTES) if unit.images is None else unit.images for unit in self.units)
+        guesses = (
+            max(1, unit.size // self.bytes_per_image) if unit.images is None else unit.images for unit in self.units
+        )
+        return sum(guesses)
 
 
 def plan(sources: Sequence[str], size: int = UNIT) -> Plan:
@@ -112,7 +118,18 @@ def plan(sources: Sequence[str], size: int = UNIT) -> Plan:
                 found.units += units
     if not found.units:
         raise HandfulError(next(iter(found.problems.values()), "there is no source: give a folder or an archive"))
+    found.bytes_per_image = _bytes_per_image(found.units)
     return found
+
+
+def _bytes_per_image(units: list[Unit]) -> int:
+    """Of the first images of the first tar archive, if there is one: for the time left."""
+    first = next((unit for unit in units if unit.kind == "tar"), None)
+    try:
+        sizes = [len(item.read()) + 1024 for item in islice(unit_items(first), SAMPLE)] if first else []  # and a header
+    except (OSError, HandfulError, BrokenImage):
+        return USUAL_BYTES
+    return max(1, sum(sizes) // len(sizes)) if sizes else USUAL_BYTES
 
 
 def unit_items(unit: Unit, skip: int = 0) -> Iterator[Item]:

@@ -7,15 +7,15 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from ..datasets.base import Bar, no_bar
 from ..datasets.images import printable, quiet
-from ..datasets.units import UNIT, Plan, plan
+from ..datasets.units import UNIT, plan
 from ..errors import HandfulError, Interrupted
 from ..machine import cores
+from ..progress import Tick
 from . import DEFAULT, load_embedder
 from .base import Embedder
 from .gather import Gatherer
@@ -59,7 +59,6 @@ class Outcome:
         problems: sources that cannot be read, or not to their end, with a sentence.
         seconds: that the work took.
         removed: shards of images that have changed since.
-        summaries: of the parts, where the work makes any.
     """
 
     units: int
@@ -69,7 +68,6 @@ class Outcome:
     problems: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0
     removed: int = 0
-    summaries: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def rate(self) -> float:
@@ -127,10 +125,12 @@ def run(
         tasks = folder.waiting(found.units)
         outcome = Outcome(len(found.units), len(found.units) - len(tasks), problems=dict(found.problems))
         outcome.broken |= found.skipped
+        outcome.problems |= folder.problems(found.units)
         started = time.monotonic()
         try:
             if tasks:
-                _work(recipe, tasks, folder, outcome, _engine(workers, ray), bar)
+                tick = bar("images", max(1, replace(found, units=[task.unit for task in tasks]).images))
+                _work(recipe, tasks, folder, outcome, _engine(workers, ray), tick)
         except KeyboardInterrupt:
             raise Interrupted(f"stopped; what was done is in {folder.path}: run the same command again") from None
         outcome.seconds = time.monotonic() - started
@@ -147,10 +147,9 @@ def _engine(workers: int | None, ray: str | None) -> Engine:
     return lambda recipe, tasks, tick: by_ray(recipe, tasks, tick, workers, ray)
 
 
-def _work(recipe: Recipe, tasks: list[Task], folder: ShardFolder, outcome: Outcome, engine: Engine, bar: Bar) -> None:
-    known = Plan([task.unit for task in tasks]).images - sum(task.skip for task in tasks)
+def _work(recipe: Recipe, tasks: list[Task], folder: ShardFolder, outcome: Outcome, engine: Engine, tick: Tick) -> None:
     sources, ended = {task.unit.key: task.unit.source for task in tasks}, set[str]()
-    with closing(engine(recipe, tasks, bar("images", max(1, known)))) as parts:
+    with closing(engine(recipe, tasks, tick)) as parts:
         for part in parts:
             about = part.about
             if "fatal" in about:
@@ -164,8 +163,6 @@ def _work(recipe: Recipe, tasks: list[Task], folder: ShardFolder, outcome: Outco
             folder.write(part)
             outcome.images += about["images"]
             outcome.broken |= about["broken"]
-            if summary := about.get("summary"):
-                outcome.summaries.append(summary)
     if lost := [key for key in sources if key not in ended]:
         for key in lost:
             outcome.problems.setdefault(sources[key], f"{printable(sources[key])} was not finished: run it again")

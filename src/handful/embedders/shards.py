@@ -26,8 +26,8 @@ from ..io import read_object, write_atomic, write_json
 
 MANIFEST, LOCK = "shards.json", ".shards.lock"
 FORMAT = 1
-LAST = "z"  # after the number of a unit's last part
-_NAME = re.compile(r"(?P<slug>[\w-]+)-(?P<number>\d{6,})-(?P<key>[0-9a-f]{16})-(?P<part>\d{4})(?P<last>z?)")
+LAST, DAMAGED = "z", "x"  # after the number of a unit's last part; and if it ends where the source is damaged
+_NAME = re.compile(r"(?P<slug>[\w-]+)-(?P<number>\d{6,})-(?P<key>[0-9a-f]{16})-(?P<part>\d{4})(?P<last>[zx]?)")
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,9 @@ class Task:
     skip: int = 0
 
 
-def shard_name(unit: Unit, part: int, *, last: bool) -> str:
-    return f"{unit.slug}-{unit.number:06d}-{unit.key[:16]}-{part:04d}{LAST if last else ''}"
+def shard_name(unit: Unit, part: int, end: str = "") -> str:
+    """The name of a part; ``end`` is `LAST` or `DAMAGED` if it is the last one."""
+    return f"{unit.slug}-{unit.number:06d}-{unit.key[:16]}-{part:04d}{end}"
 
 
 class ShardFolder:
@@ -121,12 +122,20 @@ class ShardFolder:
             parts.setdefault(unit, []).append(name)
         return [task for unit in units if (task := self._task(unit, parts.get(_identity(unit), []))) is not None]
 
+    def problems(self, units: list[Unit]) -> dict[str, str]:
+        """Sources of these units that were found to be damaged before, with a sentence."""
+        sources = {_identity(unit): unit.source for unit in units}
+        return {
+            sources[unit]: str(read_object(self.path / f"{name}.json").get("problem"))
+            for name, unit in self._ours() if name.endswith(DAMAGED) and unit in sources
+        }  # fmt: skip
+
     def _task(self, unit: Unit, done: list[str]) -> Task | None:
         """From where on a unit is to be done: after the parts that are there without a gap; None if all are there."""
         ends = [name.rpartition("-")[2] for name in done]
         whole = 0
         while whole < len(ends) and int(ends[whole][:4]) == whole:
-            if ends[whole].endswith(LAST):
+            if ends[whole].endswith((LAST, DAMAGED)):
                 return None
             whole += 1
         seen = (int(read_object(self.path / f"{name}.json")["seen"]) for name in done[:whole])

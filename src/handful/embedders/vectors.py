@@ -58,6 +58,11 @@ class VectorFolder:
         self._rows = rows
         self.shape = (len(rows) if rows is not None else int(self._ends[-1]) if counts else 0, dim)
 
+    @property
+    def borders(self) -> Rows | None:
+        """The rows at which shards end; None if the rows are chosen ones."""
+        return self._ends if self._rows is None else None
+
     def __len__(self) -> int:
         return self.shape[0]
 

@@ -10,7 +10,7 @@ from ..datasets.images import printable
 from ..errors import HandfulError
 from .base import reason
 from .gather import Gathered, Stopped
-from .shards import Part, Task, shard_name
+from .shards import DAMAGED, LAST, Part, Task, shard_name
 
 Worker = Callable[[Task], Iterator[Part]]
 
@@ -32,7 +32,7 @@ Engine = Callable[[Recipe, list[Task], Callable[[int], None]], Generator[Part]]
 
 def attempted(work: Worker, task: Task) -> Iterator[Part]:
     """The parts of a unit; if it cannot be done, a part that says so."""
-    name = shard_name(task.unit, task.part, last=False)
+    name = shard_name(task.unit, task.part)
     try:
         yield from work(task)
     except Stopped:
@@ -54,4 +54,5 @@ def made(task: Task, found: Gathered, content: bytes, more: dict[str, Any]) -> P
         "unit": task.unit.key, "source": task.unit.source, "last": found.last, "seen": found.seen,
         "images": len(found.names), "problem": found.problem, "broken": found.broken, "names": found.names, **more,
     }  # fmt: skip
-    return Part(task.unit.key, shard_name(task.unit, found.part, last=found.last), content, about)
+    end = "" if not found.last else LAST if found.problem is None else DAMAGED
+    return Part(task.unit.key, shard_name(task.unit, found.part, end), content, about)
