@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 LIGHT := $(VENV)-light
 
-.PHONY: demo test test-light test-lowest quick lint bench clean
+.PHONY: demo test test-light test-lowest quick lint bench docs notebooks clean
 
 demo: $(VENV)/.ready  ## train, compare and report on the embedded data, a few minutes
 	$(BIN)/handful demo --out handful-demo
@@ -31,17 +31,28 @@ bench: $(VENV)/.ready  ## speed, compared with straightforward PyTorch loops
 	$(BIN)/handful bench eval
 	$(BIN)/handful bench train
 
+docs: $(VENV)/.docs  ## the documentation site, in build/site; a broken link fails
+	$(BIN)/python -m sphinx -q -E -W --keep-going -b html docs build/site
+	@echo "Open build/site/index.html"
+
+notebooks: $(VENV)/.ready  ## run the notebooks of docs/tutorials and store what they print
+	$(BIN)/python docs/_notebooks.py
+
 # The constraints pin what was tested. An unpinned torch may bring another release and gigabytes of GPU packages.
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
 	touch $@
 
+$(VENV)/.docs: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[docs]"
+	touch $@
+
 SOURCES := pyproject.toml README.md LICENSE $(shell find src -type f -not -path '*/__pycache__/*' -not -path '*.egg-info/*')
 
 $(LIGHT)/.ready: constraints.txt $(SOURCES)
 	$(PYTHON) -m venv $(LIGHT)
-	rm -rf build $(LIGHT)/wheel
+	rm -rf build/lib build/bdist.* $(LIGHT)/wheel
 	$(LIGHT)/bin/python -m pip wheel --quiet --no-deps --wheel-dir $(LIGHT)/wheel .
 	$(LIGHT)/bin/python -m pip install --quiet -c constraints.txt hypothesis jsonschema pytest $(LIGHT)/wheel/*.whl
 	$(LIGHT)/bin/python -m pip install --quiet --no-deps --force-reinstall $(LIGHT)/wheel/*.whl
@@ -54,4 +65,4 @@ $(LIGHT)-lowest/.ready: tests/requirements-lowest.txt $(LIGHT)/.ready
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(LIGHT) $(LIGHT)-lowest .cache handful-demo handful-bench
+	rm -rf $(VENV) $(LIGHT) $(LIGHT)-lowest .cache build handful-demo handful-bench

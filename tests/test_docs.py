@@ -83,8 +83,9 @@ def test_every_command_and_option_exists(page):
 
 @each_page
 def test_every_source_file_that_is_named_exists(page):
-    """``runs/training.py`` in code is a file of the package or of the tests."""
-    ours = {path.relative_to(ROOT).as_posix() for folder in ("src", "tests") for path in (ROOT / folder).rglob("*.py")}
+    """``runs/training.py`` in code is a file of the package, of the tests or of the documentation."""
+    folders = ("src", "tests", "docs")
+    ours = {path.relative_to(ROOT).as_posix() for folder in folders for path in (ROOT / folder).rglob("*.py")}
     text = page.read_text(encoding="utf-8")
     shell = [body for kind, body in FENCE.findall(text) if kind == "console"]
     for code in (*shell, *SPAN.findall(FENCE.sub("", text))):
