@@ -25,7 +25,7 @@ for words in json.loads(sys.argv[1]):
     print(json.dumps([code, said.getvalue(), sorted({name.partition(".")[0] for name in sys.modules})]))
 """
 LARGE = {"torch", "numpy", "scipy", "sklearn", "matplotlib", "lightning", "lightning_fabric", "PIL", "joblib", "ray"}
-GROUPS = {"data": ("check", "prepare"), "head": ("train", "evaluate")}
+GROUPS = {"data": ("check", "prepare", "fetch"), "head": ("train", "evaluate")}
 NAMES = (
     "methods",
     "datasets",

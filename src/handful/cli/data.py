@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -16,10 +18,12 @@ from .options import DataOptions, DataPath, Dataset, ImageSize, JsonFlag, Strict
 
 if TYPE_CHECKING:
     from ..datasets.check import Report
+    from ..datasets.fetch import Fetched
+    from ..datasets.known import Known
 
 MOST_NAMES = 20  # broken files of a split, near-empty classes, ... that are named on the screen
 
-data_app = typer.Typer(help="Check a data set's files, and prepare them for training.", no_args_is_help=True)
+data_app = typer.Typer(help="Get, check and prepare the files of a data set.", no_args_is_help=True)
 
 
 @data_app.command()
@@ -82,6 +86,82 @@ def prepare(
     console.print(table)
     where = Path(rows[0]["cache"]).parent
     console.print(f"Ready, in {where}.", soft_wrap=True)
+
+
+@data_app.command()
+def fetch(
+    name: Annotated[str, typer.Argument(help="omniglot, mini-imagenet or tiered-imagenet.")],
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="PATH", help="What you downloaded: a file or a folder. Verified and prepared."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder to unpack the pickles of a tar archive to; only needed for these."),
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Say where a data set can be had; verify and prepare what you downloaded. Nothing is downloaded by handful.
+
+    Checksums of the files are compared with those that other libraries publish; the numbers of classes and images with
+    those of the paper; the images with those that our results were measured on, by their fingerprint.
+
+    Example: `handful data fetch omniglot --from downloads/omniglot`
+    """
+    from ..datasets import fetch as fetching
+
+    known = fetching.known_dataset(name)
+    if source is None:
+        if as_json:
+            typer.echo(json.dumps(asdict(known), indent=2))
+        else:
+            _print_places(name, known)
+        return
+    with progress_bar() as bar:
+        found = fetching.fetch(name, source, out, bar=bar)
+    if as_json:
+        typer.echo(json.dumps(found.to_json(), indent=2))
+    else:
+        _print_fetched(found)
+
+
+def _print_places(name: str, known: Known) -> None:
+    """Where a data set can be had, for people."""
+    console.print(known.title, style="bold", highlight=False)
+    lines = [known.terms, "", "Where to get it:"]
+    for address, what in known.places.items():
+        lines += [f"  {address}", f"    {what}"]
+    lines += ["", "Files with a known checksum (MD5):"]
+    lines += [f"  {file.md5}  {file.name}: {file.holds}; according to {file.publisher}" for file in known.files]
+    lines += ["", f"Other copies are fine, too: docs/data/{name}.md lists the layouts. Then verify and prepare them:"]
+    unpacking = ["  (with --out FOLDER for a tar archive of pickles, which are unpacked there)"] if known.packed else []
+    _print_lines([*lines, f"  handful data fetch {name} --from PATH", *unpacking])
+
+
+def _print_fetched(found: Fetched) -> None:
+    """What was verified, for people."""
+    for file in found.files:
+        verdict = (
+            f"as {file.publisher} has it" if file.publisher else "which is not the known one: see the images below"
+        )
+        _print_lines([f"{file.name}: MD5 {file.md5}, {verdict}"])
+    table = Table("split", "classes", "images", "left out", "fingerprint", box=None, header_style="bold")
+    for row in found.splits:
+        table.add_row(row["split"], *(f"{row[key]:,}" for key in ("classes", "images", "broken")), row["fingerprint"])
+    console.print(table)
+    same = [row["as_measured"] for row in found.splits]
+    if None not in same:
+        verdict = "These are the images" if all(same) else "Not all pixels are those of the images"
+        _print_lines([f"{verdict} that our results were measured on (fingerprints)."])
+    _print_lines([
+        f"All classes and images are there, ready in {Path(found.splits[0]['cache']).parent}. To train on them:",
+        f"  handful train --dataset {found.dataset} --data {shlex.quote(found.data)} --method tac --out runs/tac",
+    ])  # fmt: skip
+
+
+def _print_lines(lines: list[str]) -> None:
+    for line in lines:
+        console.print(line, highlight=False, soft_wrap=True)
 
 
 def _print_report(report: Report) -> None:

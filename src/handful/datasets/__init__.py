@@ -93,6 +93,7 @@ def prepare_dataset(
                 "broken": len(cached.broken),
                 "bytes": cached.images.images.nbytes,
                 "cache": str(cached.folder),
+                "fingerprint": cached.images.fingerprint(),
             }
         )
     return rows

@@ -14,12 +14,15 @@ import os
 import shutil
 import tarfile
 import zipfile
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
 from ..errors import HandfulError, Interrupted
 from ..progress import messages
+from ..publish import publishing
+from .base import Bar, no_bar
 from .cache import alone, cache_root, explained
 from .images import EXTENSIONS, MOST_BYTES, printable
 
@@ -75,43 +78,98 @@ def _copy(path: Path, target: zipfile.ZipFile) -> None:
     room = max(FREE_OF_RATIO, MOST_RATIO * path.stat().st_size)
     folder, unchecked, last = Path(cast(str, target.filename)).parent, 0, -1
     seen: dict[str, zipfile.ZipInfo] = {}
+    with _opened(path) as tar:
+        while (member := tar.next()) is not None:
+            tar.members.clear()  # type: ignore[attr-defined]  # it would remember all of them
+            if tar.offset > room or len(seen) >= MOST_MEMBERS:  # before anything is skipped or read
+                raise HandfulError(f"{path} holds far more than an archive of its size should: unpack it by hand")
+            if member.size < 0 or tar.offset <= last:
+                raise tarfile.ReadError("its members lead in a circle")
+            last = tar.offset
+            if member.isdir():
+                continue
+            name = member.name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+            if not 0 < len(name) <= MOST_NAME or "\0" in name:
+                raise HandfulError(f"{path} has a member without a usable name: {printable(name):.60}")
+            if name in seen:
+                seen[name].comment = b"is in the archive more than once"
+                continue
+            reason = _reason(member)
+            entry = seen[name] = zipfile.ZipInfo(name)
+            entry.comment = reason.encode()
+            with target.open(entry, "w") as copied:
+                if not reason:
+                    copied.write(cast(IO[bytes], tar.extractfile(member)).read())
+            unchecked += member.size if not reason else 0
+            if unchecked > LEAST_FREE // 4:
+                unchecked = 0
+                if shutil.disk_usage(folder).free < LEAST_FREE:
+                    raise HandfulError(
+                        f"there is too little room in {folder.parent} for what {path.name} holds: "
+                        "set HANDFUL_CACHE to a folder on another disk"
+                    )
+    if not seen:
+        raise HandfulError(f"{path} is not a tar archive, or an empty one")
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tarfile.TarFile]:
+    """A tar archive, to be read from its start; what is wrong with it is a `HandfulError`."""
     try:
         with OPENERS[cast(str, tar_kind(path))](path) as content, tarfile.TarFile(fileobj=Bounded(content)) as tar:
-            while (member := tar.next()) is not None:
-                tar.members.clear()  # type: ignore[attr-defined]  # it would remember all of them
-                if tar.offset > room or len(seen) >= MOST_MEMBERS:  # before anything is skipped or read
-                    raise HandfulError(f"{path} holds far more than an archive of its size should: unpack it by hand")
-                if member.size < 0 or tar.offset <= last:
-                    raise tarfile.ReadError("its members lead in a circle")
-                last = tar.offset
-                if member.isdir():
-                    continue
-                name = member.name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-                if not 0 < len(name) <= MOST_NAME or "\0" in name:
-                    raise HandfulError(f"{path} has a member without a usable name: {printable(name):.60}")
-                if name in seen:
-                    seen[name].comment = b"is in the archive more than once"
-                    continue
-                reason = _reason(member)
-                entry = seen[name] = zipfile.ZipInfo(name)
-                entry.comment = reason.encode()
-                with target.open(entry, "w") as copied:
-                    if not reason:
-                        copied.write(cast(IO[bytes], tar.extractfile(member)).read())
-                unchecked += member.size if not reason else 0
-                if unchecked > LEAST_FREE // 4:
-                    unchecked = 0
-                    if shutil.disk_usage(folder).free < LEAST_FREE:
-                        raise HandfulError(
-                            f"there is too little room in {folder.parent} for what {path.name} holds: "
-                            "set HANDFUL_CACHE to a folder on another disk"
-                        )
+            yield tar
+    except HandfulError:
+        raise  # it has its sentence
     except (tarfile.TarError, lzma.LZMAError, EOFError, OSError, ValueError, RecursionError) as error:
         if isinstance(error, OSError) and error.errno is not None and not isinstance(error, gzip.BadGzipFile):
             raise  # of the disk, not of the archive
         raise HandfulError(f"{path} is not a tar archive, or a damaged one: {printable(str(error))}") from error
-    if not seen:
-        raise HandfulError(f"{path} is not a tar archive, or an empty one")
+
+
+def _plain_files(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """The members of an archive that are plain files, in their order, without remembering them."""
+    last = -1
+    while (member := tar.next()) is not None:
+        tar.members.clear()  # type: ignore[attr-defined]
+        if member.size < 0 or tar.offset <= last:
+            raise tarfile.ReadError("its members lead in a circle")
+        last = tar.offset
+        if member.isreg() and not member.issparse():
+            yield member
+
+
+def holds(path: Path, names: Sequence[str]) -> bool:
+    """Whether a tar archive has plain files of these names, in whatever folder; it is read up to the first image."""
+    with _opened(path) as tar:
+        for member in _plain_files(tar):
+            if PurePosixPath(member.name).name in names:
+                return True
+            if member.name.lower().endswith(tuple(EXTENSIONS)):
+                return False
+    return False
+
+
+def unpack(path: Path, names: Sequence[str], out: Path, bar: Bar = no_bar) -> None:
+    """Unpack the plain files of these names into a folder, whatever folders they are in inside the archive.
+
+    No other name of the archive becomes a path. If it fails, what was in ``out`` before stays as it was.
+    """
+    found: set[str] = set()
+    with publishing(out) as stage, _opened(path) as tar:
+        for member in _plain_files(tar):
+            name = PurePosixPath(member.name).name
+            if name not in names:
+                continue
+            if name in found:
+                raise HandfulError(f"{path} holds {name} more than once: unpack it by hand")
+            found.add(name)
+            if shutil.disk_usage(stage).free < member.size + LEAST_FREE:
+                raise HandfulError(f"there is too little room in {out} for {name}, {member.size / 2**30:.1f} GiB")
+            tick, source = bar(f"unpacking {name}", member.size >> 20), cast(IO[bytes], tar.extractfile(member))
+            with (stage / name).open("wb") as target:
+                while block := source.read(1 << 22):
+                    target.write(block)
+                    tick(len(block) / (1 << 20))
 
 
 def _reason(member: tarfile.TarInfo) -> str:
