@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import tempfile
-from contextlib import chdir, redirect_stdout
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,17 @@ TUTORIALS = Path(__file__).parent / "tutorials"
 def run(path: Path, folder: Path) -> list[list[dict[str, Any]]]:
     """Run the code cells of a notebook in ``folder``; give the outputs of each."""
     namespace: dict[str, Any] = {"__name__": "__main__"}
-    with chdir(folder):
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
         return [
             _run_cell("".join(cell["source"]), f"{path.name}, cell {number}", namespace)
-            for number, cell in enumerate(json.loads(path.read_text(encoding="utf-8"))["cells"], 1)
+            for number, cell in enumerate(cells, 1)
             if cell["cell_type"] == "code"
         ]
+    finally:
+        os.chdir(before)
 
 
 def _run_cell(source: str, name: str, namespace: dict[str, Any]) -> list[dict[str, Any]]:

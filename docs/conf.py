@@ -69,7 +69,12 @@ html_theme_options = {
 html_sidebars = {"index": [], "results": [], "contributing": []}  # pages without others below them
 
 # Files of the repository's root that are pages of the site, too.
-ROOT_PAGES = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+ROOT_PAGES = {
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security.md",
+    "CODE_OF_CONDUCT.md": "conduct.md",
+}
 
 
 def notebook_as_markdown(text: str) -> str:

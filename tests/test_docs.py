@@ -13,7 +13,7 @@ from typer.main import get_command
 from handful.cli import app
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
@@ -106,6 +106,7 @@ def test_the_python_examples_run(name, tmp_path, monkeypatch):
 def test_the_commands_of_the_pages_are_found():
     """The tests above would pass if nothing were found."""
     assert len(command_lines((ROOT / "README.md").read_text(encoding="utf-8"))) >= 8
+    assert len(PAGES) > 30
     assert faults("handful trane --method tac") == ["'handful trane' is no command"]
     assert faults("handful head train --wyas 5 --out x") == ["'handful head train' has no option --wyas"]
     assert faults("handful evaluate runs/tac [--others 1]  # so") == ["'handful evaluate' has no option --others"]
