@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 
 import numpy as np
 import pytest
@@ -163,6 +164,7 @@ def test_the_command_writes_a_report_from_vectors(clouds, tmp_path):
     }
     page = (out / "report.html").read_text(encoding="utf-8")
     assert all(name in page for name in ("LaplacianShot", "PT-MAP", "BD-CSPN", "LogisticRegression", OURS))
+    assert re.search(rf"{len(x):,} x {x.shape[1]:,}, checksum [0-9a-f]{{16}}", page), "the data that it was measured on"
     (out / "comparison.csv").write_text("mine")
     refused = run_command(*arguments)
     assert refused.returncode == 2

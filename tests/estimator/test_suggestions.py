@@ -126,7 +126,9 @@ def test_the_command_writes_the_curves(tmp_path):
     assert {(row["shape"], row["labels"]) for row in rows} == {
         (f"even, {start} a class", str(PER_ROUND * number)) for start in (1, 2) for number in range(ROUNDS + 1)
     }
-    assert "Learning curves" in (out / "report.html").read_text(encoding="utf-8")
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "Learning curves" in page
+    assert "150 x 12, checksum " in page
     assert (out / "curves.png").exists()
     refused = run_command(*words, "--rivals", "lda")
     assert refused.returncode == 2

@@ -16,7 +16,7 @@ from ..embedders import Precomputed, embed_files, load_embedder
 from ..embedders.vectors import VectorFolder, is_vector_folder
 from ..errors import HandfulError
 from ..estimator.benchmark import OURS, Line, benchmark
-from ..estimator.kept import Kept
+from ..estimator.kept import Kept, digest
 from ..estimator.rivals import Rival
 from ..estimator.tasks import Case
 from ..publish import check_free, publish
@@ -38,6 +38,11 @@ COLUMNS = {  # of the CSV file and of the table of a case, with their headers
     "seconds": "seconds",
 }
 LABELS = (1, 2, 5, 10, 20)
+
+
+def described(sources: Mapping[str, Source]) -> dict[str, str]:
+    """What a report says of its data: rows, features, and a checksum of vectors and labels."""
+    return {name: f"{len(x):,} x {x.shape[1]:,}, checksum {digest(x, y)[:16]}" for name, (x, y) in sources.items()}
 
 
 def read_source(path: Path, embedder: str, device: str = "auto", bar: Bar = no_bar) -> Source:
@@ -132,7 +137,7 @@ def write_comparison(
             report.section(f"{source}: {case}")
             report.table(["classifier", *_headers(own)], _cells(own))
     report.section("Where this comes from")
-    report.facts(provenance(command, {name: f"{len(x):,} x {x.shape[1]:,}" for name, (x, _) in sources.items()}))
+    report.facts(provenance(command, described(sources)))
     table = [
         {"source": line.source, **asdict(line.case), "classifier": line.classifier, "draws": line.draws,
          **line.mean, **{f"{key}_interval": value for key, value in line.interval.items()},

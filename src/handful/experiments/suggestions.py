@@ -15,7 +15,7 @@ from ..estimator.tasks import Case
 from ..publish import check_free, publish
 from ..reports.figures import accuracy_by_round
 from ..reports.page import Report, csv_bytes, provenance
-from .comparison import Source
+from .comparison import Source, described
 
 STARTS = (1, 2)  # labels a class
 
@@ -54,7 +54,7 @@ def write_suggestions(
     report.section("Learning curves")
     report.picture(accuracy_by_round(rows, OURS), "accuracy against labels that were added", "curves", rows)
     report.section("Where this comes from")
-    report.facts(provenance(command, {name: f"{len(x):,} x {x.shape[1]:,}" for name, (x, _) in sources.items()}))
+    report.facts(provenance(command, described(sources)))
     report.attach("suggestions.csv", csv_bytes(rows))
     publish(out, report.files())
     return curves
