@@ -31,7 +31,7 @@ bench: $(VENV)/.ready  ## speed, compared with straightforward PyTorch loops
 	$(BIN)/handful bench eval
 	$(BIN)/handful bench train
 
-docs: $(VENV)/.docs  ## the documentation site, in build/site; a broken link fails
+docs: $(VENV)/.ready  ## the documentation site, in build/site; a broken link fails
 	$(BIN)/python -m sphinx -q -E -W --keep-going -b html docs build/site
 	@echo "Open build/site/index.html"
 
@@ -42,10 +42,6 @@ notebooks: $(VENV)/.ready  ## run the notebooks of docs/tutorials and store what
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
-	touch $@
-
-$(VENV)/.docs: $(VENV)/.ready
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[docs]"
 	touch $@
 
 SOURCES := pyproject.toml README.md LICENSE $(shell find src -type f -not -path '*/__pycache__/*' -not -path '*.egg-info/*')

@@ -20,7 +20,7 @@ def build(source: Path, out: Path, *options: str) -> subprocess.CompletedProcess
     """Build a site as ``make docs`` does."""
     missing = [name for name in SITE_PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
-        pytest.skip(f"the site needs {', '.join(missing)}: install the extra 'docs'")
+        pytest.skip(f"the site needs {', '.join(missing)}: install the extra 'docs' or 'dev'")
     command = [sys.executable, "-m", "sphinx", "-q", "-E", "-W", "--keep-going", *options, "-b", "html", source, out]
     return subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
 
