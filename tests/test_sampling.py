@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from handful import HandfulError
-from handful.sampling import EpisodeSampler, EpisodeSpec, split_labelled
+from handful.sampling import EpisodeSampler, EpisodeSpec, _apportioned, split_labelled
 
 CLASSES, IMAGES = 14, 50
 LABELS = np.repeat(np.arange(CLASSES), IMAGES)
@@ -19,6 +19,8 @@ SPECS = {
     "distractors": EpisodeSpec(5, 1, 6, 4, distractor_ways=5, distractors=7),
     "realistic": EpisodeSpec(4, 1, 3, realistic_total=60, realistic_share=0.6),
     "no unlabelled": EpisodeSpec(3, 1, 2, 0),
+    "uneven": EpisodeSpec(5, 2, 3, 4, distractor_ways=3, distractors=6, concentration=2.0),
+    "uneven, classes used up": EpisodeSpec(5, 2, 3, 25, concentration=0.3),
 }
 
 
@@ -161,7 +163,8 @@ def test_too_few_images_or_classes_are_said_in_a_sentence(spec, sentence):
     "wrong",
     [
         {"ways": 0}, {"shots": 0}, {"unlabelled": -1}, {"distractors": -3}, {"distractor_ways": -2},
-        {"realistic_total": -5}, {"realistic_share": 1.5},
+        {"realistic_total": -5}, {"realistic_share": 1.5}, {"concentration": 0.0}, {"concentration": float("nan")},
+        {"concentration": 2.0, "realistic_total": 5},
     ],
 )  # fmt: skip
 def test_impossible_specs_are_refused(wrong):
@@ -178,3 +181,50 @@ def test_all_classes_in_their_order():
     assert len(np.unique(episode.support[:, 0].numpy())) == 5, "every labelled image has its turn"
     with pytest.raises(HandfulError, match="learns all 7 training classes at once"):
         EpisodeSampler(split, EpisodeSpec(6, 2, 1, 0), 0, in_order=True)
+
+
+def shares_of_classes(batch, ways: int) -> torch.Tensor:
+    """How many unlabelled images of each class: (episodes, ways)."""
+    return torch.stack([(batch.unlabelled_labels == way).sum(1) for way in range(ways)], 1)
+
+
+def test_uneven_shares_are_dirichlet_distributed_and_totals_fixed():
+    """Mean 1/N and variance (N - 1) / (N^2 (N a + 1)) of each share; the distractors' likewise."""
+    labels = np.repeat(np.arange(8), 700)
+    split = split_labelled(labels, tuple("abcdefgh"), 0.1, 0)
+    ways, each = 4, 100
+    for concentration in (0.7, 2.0):
+        spec = EpisodeSpec(ways, 1, 1, each, distractor_ways=4, distractors=each, concentration=concentration)
+        batch = EpisodeSampler(split, spec, 0).batch(0, 4000)
+        own = shares_of_classes(batch, ways)
+        assert (own.sum(1) == ways * each).all()
+        assert ((batch.unlabelled_labels == -1).sum(1) == 4 * each).all()
+        shares = own.double() / (ways * each)
+        variance = (ways - 1) / (ways**2 * (ways * concentration + 1))
+        assert torch.allclose(shares.mean(0), torch.full((ways,), 1 / ways, dtype=torch.float64), atol=0.02)
+        assert torch.allclose(shares.var(0), torch.full((ways,), variance, dtype=torch.float64), rtol=0.1)
+        others = torch.from_numpy(labels)[batch.unlabelled[batch.unlabelled_labels == -1]].reshape(4000, -1)
+        counts = torch.stack([(others == index).sum(1) for index in range(8)], 1).double()
+        present = counts.gather(1, counts.argsort(1, descending=True)[:, :4]) / (4 * each)
+        assert present.square().sum(1).mean() == pytest.approx(4 * (variance + 1 / 16), rel=0.05)
+
+
+def test_a_class_gives_no_more_than_it_has_and_the_others_make_up_for_it():
+    batch = sampler(SPECS["uneven, classes used up"]).batch(0, 300)
+    counts = shares_of_classes(batch, 5)
+    assert (counts.sum(1) == 125).all()
+    assert counts.max() == 30  # all that a class has
+    assert (counts == 30).any(1).float().mean() > 0.9
+
+
+def test_shares_are_rounded_by_largest_remainders():
+    shares, size = np.array([[0.5, 0.26, 0.24], [0.34, 0.33, 0.33], [1.0, 0.0, 0.0]]), np.full((3, 3), 10)
+    assert _apportioned(shares, size, 10).tolist() == [[5, 3, 2], [4, 3, 3], [10, 0, 0]]
+    assert _apportioned(shares[2:], np.array([[4, 9, 9]]), 10).tolist() == [[4, 3, 3]]
+
+
+def test_even_episodes_are_what_they_were_and_say_nothing_of_shares():
+    """Run folders and kept measurements name an episode by these entries."""
+    assert "concentration" not in EpisodeSpec().to_json()
+    assert EpisodeSpec(concentration=2.0).to_json()["concentration"] == 2.0
+    assert "Dirichlet(2)" in EpisodeSpec(concentration=2.0).describe()

@@ -18,6 +18,7 @@ from .errors import HandfulError
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+LEAST_CONCENTRATION, MOST_CONCENTRATION = 0.01, 1e6  # beyond these, all images are of one class, or shares are even
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,10 @@ class EpisodeSpec:
         realistic_total: if given, the unlabelled set is uneven instead: this many images in all, of which
             ``realistic_share`` are distractors drawn from all other classes, the rest unevenly from the N.
         realistic_share: share of distractors in a realistic episode, 0 to 1.
+        concentration: if given, the unlabelled set is uneven: the shares of the N classes in their ``ways`` times
+            ``unlabelled`` images are drawn for each episode from a symmetric Dirichlet distribution of this
+            concentration, as Veilleux et al. (alpha-TIM, 2021) do with 2; those of the distractor classes likewise.
+            The smaller, the more uneven.
     """
 
     ways: int = 5
@@ -45,6 +50,7 @@ class EpisodeSpec:
     distractors: int = 0
     realistic_total: int | None = None
     realistic_share: float = 0.0
+    concentration: float | None = None
 
     def __post_init__(self) -> None:
         least = {"ways": 1, "shots": 1, "queries": 1, "unlabelled": 0, "distractor_ways": 0, "distractors": 0}
@@ -53,6 +59,14 @@ class EpisodeSpec:
                 raise HandfulError(f"{name.replace('_', ' ')} must be at least {limit}, got {getattr(self, name)}")
         if not 0.0 <= self.realistic_share <= 1.0:
             raise HandfulError(f"the share of distractors must be between 0 and 1, got {self.realistic_share}")
+        if self.concentration is not None:
+            if not LEAST_CONCENTRATION <= self.concentration <= MOST_CONCENTRATION:
+                raise HandfulError(
+                    f"the concentration must be a number from {LEAST_CONCENTRATION:g} to {MOST_CONCENTRATION:g}, got "
+                    f"{self.concentration}"
+                )
+            if self.realistic_total is not None:
+                raise HandfulError("a realistic episode is uneven in its own way: leave out its concentration")
 
     @property
     def images(self) -> int:
@@ -71,13 +85,18 @@ class EpisodeSpec:
         line = f"{self.ways}-way {self.shots}-shot, {self.queries} queries per class, "
         if self.realistic_total is not None:
             return line + f"{self.realistic_total} unlabelled, uneven, {self.realistic_share:.0%} distractors"
-        line += f"{self.unlabelled} unlabelled per class"
+        uneven = self.concentration is not None
+        line += f"{self.unlabelled} unlabelled per class" + " on average" * uneven
         if self.distractor_ways:
             line += f", {self.distractor_ways} distractor classes with {self.distractors} each"
-        return line
+        return line + (f", shares of the classes from Dirichlet({self.concentration:g})" if uneven else "")
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """As files hold it: an episode whose shares are even says nothing of them, as before there were others."""
+        content = asdict(self)
+        if self.concentration is None:
+            del content["concentration"]
+        return content
 
 
 @dataclass(frozen=True)
@@ -161,6 +180,8 @@ class EpisodeSampler:
         # Unlabelled images come last: support and query are the same with or without them.
         if not unlabelled:
             others = others_labels = np.empty((count, 0), dtype=np.int64)
+        elif spec.concentration is not None:
+            others, others_labels = self._uneven(draws, classes, spec.concentration)
         elif spec.realistic_total is None:
             others, others_labels = self._even(draws, classes)
         else:
@@ -178,6 +199,27 @@ class EpisodeSampler:
         distractors = _pick(self._unlabelled, others, draws.distinct(self._unlabelled_size[others], spec.distractors))
         labels = np.repeat(np.append(np.arange(spec.ways), -1), [spec.unlabelled] * spec.ways + [distractors[0].size])
         return np.concatenate([own.reshape(count, -1), distractors.reshape(count, -1)], 1), np.tile(labels, (count, 1))
+
+    def _uneven(self, draws: _Draws, classes: Ints, concentration: float) -> tuple[Ints, Ints]:
+        """As many images as in an even set, in Dirichlet-distributed shares: positions and labels (count, total)."""
+        spec, positions, labels = self.spec, [], []
+        for first, group, each in ((0, classes[:, : spec.ways], spec.unlabelled),
+                                   (spec.ways, classes[:, spec.ways :], spec.distractors)):  # fmt: skip
+            ways, size, most = group.shape[1], self._unlabelled_size[group], self._unlabelled.shape[1]
+            if not ways * each:
+                continue
+            weight = _gamma(draws.uniform(ways), concentration)  # (count, ways)
+            amount = _apportioned(weight / weight.sum(1, keepdims=True), size, ways * each)
+            # Every image of a class gets a random number, and the smallest are taken.
+            order = draws.uniform(ways * most).reshape(*group.shape, most)
+            order[np.arange(most) >= size[..., None]] = np.inf  # padding
+            chosen = _pick(self._unlabelled, group, np.argsort(order, axis=-1))  # (count, ways, most)
+            taken = np.arange(most) < amount[..., None]
+            number = np.broadcast_to(np.arange(ways)[:, None] if first == 0 else -1, chosen.shape)
+            positions.append(chosen[taken].reshape(len(group), -1))
+            labels.append(number[taken].reshape(len(group), -1))
+        none = np.empty((len(classes), 0), dtype=np.int64)
+        return np.concatenate([none, *positions], 1), np.concatenate([none, *labels], 1)
 
     def _realistic(self, draws: _Draws, ways: Ints, total: int) -> tuple[Ints, Ints]:
         """Only totals are fixed: images of the N classes are drawn unevenly, distractors from all other classes."""
@@ -226,6 +268,27 @@ class _Draws:
         return np.take_along_axis(chosen, np.argsort(uniform[:, 1], axis=-1), axis=-1)
 
 
+def _gamma(uniform: Floats, shape: float) -> Floats:
+    """Gamma-distributed numbers of a shape, from uniform ones: divided by their sum they are Dirichlet-distributed."""
+    from scipy.special import gammaincinv  # takes a while to import, and even episodes do not need it
+
+    found: Floats = np.maximum(gammaincinv(shape, uniform), np.finfo(np.float64).tiny)
+    return found
+
+
+def _apportioned(shares: Floats, size: Ints, total: int) -> Ints:
+    """Whole numbers that sum to ``total``, nearest to these shares of it by the method of largest remainders.
+
+    shares (count, ways) -> (count, ways); no class gives more than its ``size``, and the others make up for it.
+    """
+    amount = np.minimum(np.floor(shares * total).astype(np.int64), size)
+    rows = np.arange(len(amount))
+    while (missing := amount.sum(1) < total).any():
+        lack = np.where(amount < size, shares * total - amount, -np.inf)
+        amount[rows, lack.argmax(1)] += missing
+    return amount
+
+
 def _pick(table: Ints, rows: Ints, columns: Ints) -> Ints:
     """Entries of a (classes, most) table: rows (count, ways), columns (count, ways, k) -> (count, ways, k)."""
     return table[rows[..., None], columns]
@@ -255,7 +318,7 @@ def _check_sizes(split: LabelledSplit, spec: EpisodeSpec) -> None:
             )
 
     check("labelled", split.labelled, spec.shots + spec.queries, f"{spec.shots} support + {spec.queries} query")
-    if spec.realistic_total is None:
+    if spec.realistic_total is None:  # uneven or not: so many of each class are enough for any shares
         need = max(spec.unlabelled, spec.distractors if spec.distractor_ways else 0)
         check("unlabelled", split.unlabelled, need, "the unlabelled set of an episode")
         return

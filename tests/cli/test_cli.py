@@ -162,6 +162,8 @@ def test_evaluate_as_another_method_with_distractors_and_realistic(runs):
     given = json.loads(good("evaluate", *common, "--realistic", "0.8", "--iterations", 2))
     assert given["iterations"] == 2
     assert given["protocol"]["spec"]["realistic_total"] == 30
+    uneven = json.loads(good("evaluate", *common, "--uneven", "2", "--distractors", "--iterations", 2))
+    assert uneven["protocol"]["spec"]["concentration"] == 2
 
 
 def test_evaluate_prints_a_table_of_several_runs(runs):
@@ -214,6 +216,8 @@ def test_bad_evaluations(runs, tmp_path):
     assert "--iterations takes a whole number" in bad("evaluate", runs / "tapnet", "--iterations", "many")
     assert "between 0 and 1" in bad("evaluate", runs / "tapnet", "--realistic", "7")
     assert "exclude each other" in bad("evaluate", runs / "tapnet", "--realistic", "0.5", "--distractors")
+    assert "exclude each other" in bad("evaluate", runs / "tapnet", "--realistic", "0.5", "--uneven", "2")
+    assert "the concentration must be" in bad("evaluate", runs / "tapnet", "--uneven", "0")
     assert snapshot(runs) == before
 
 

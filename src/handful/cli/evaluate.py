@@ -19,6 +19,7 @@ from .options import (
     Realistic,
     Seed,
     Strict,
+    Uneven,
     check_device,
     console,
     episode_spec,
@@ -53,6 +54,7 @@ def evaluate(
         bool, typer.Option(help="Add unlabelled images of as many other classes as there are ways.")
     ] = False,
     realistic: Realistic = None,
+    uneven: Uneven = None,
     splits: Annotated[int, typer.Option(min=1, help="Random labelled/unlabelled splits.")] = 10,
     episodes: Annotated[int, typer.Option(min=1, help="Test episodes per split.")] = 3000,
     iterations: Annotated[
@@ -94,7 +96,8 @@ def evaluate(
         config = read_config(run)
         base = config.validation
         ways_, unlabelled_ = ways or base.ways, base.unlabelled if unlabelled is None else unlabelled
-        spec = episode_spec(ways_, shots or base.shots, queries or base.queries, unlabelled_, distractors, realistic)
+        sizes = (ways_, shots or base.shots, queries or base.queries, unlabelled_)
+        spec = episode_spec(*sizes, distractors, realistic, uneven)
         protocol = Protocol(spec, config.labelled_ratio, splits, episodes, seed)
         read_with = read_data_options(dataset or config.dataset, data_options, None, defaults=False)
         with progress_bar() as bar:

@@ -34,6 +34,14 @@ Realistic = Annotated[
         metavar="SHARE", help="Classes of unequal size in the unlabelled set, and SHARE of it (0 to 1) distractors."
     ),
 ]
+Uneven = Annotated[
+    float | None,
+    typer.Option(
+        metavar="CONCENTRATION",
+        help="Draw the classes' shares of the unlabelled images of each episode from a Dirichlet distribution of this "
+        "concentration; 2 as in the literature, less is more uneven.",
+    ),
+]
 DataPath = Annotated[Path | None, typer.Option("--data", help="Folder or archive of the data set; glyphs needs none.")]
 ImageSize = Annotated[
     int | None,
@@ -152,14 +160,22 @@ class _Options(Table):
 
 
 def episode_spec(
-    ways: int, shots: int, queries: int, unlabelled: int, distractors: bool, realistic: float | None
+    ways: int,
+    shots: int,
+    queries: int,
+    unlabelled: int,
+    distractors: bool,
+    realistic: float | None,
+    uneven: float | None = None,
 ) -> EpisodeSpec:
-    """An even episode, or a realistic one; distractors are as many classes again, with as many images each."""
+    """An even episode, an uneven or a realistic one; distractors are as many classes again, with as many images."""
     from ..sampling import EpisodeSpec
 
     if distractors and realistic is not None:
         raise HandfulError("--distractors and --realistic exclude each other: the share already counts the distractors")
-    spec = EpisodeSpec(ways, shots, queries, unlabelled)
+    if uneven is not None and realistic is not None:
+        raise HandfulError("--uneven and --realistic exclude each other: a realistic episode is uneven in its own way")
+    spec = EpisodeSpec(ways, shots, queries, unlabelled, concentration=uneven)
     if distractors and unlabelled:
         return replace(spec, distractor_ways=ways, distractors=unlabelled)
     if realistic is not None and unlabelled:

@@ -86,7 +86,7 @@ class Job:
 
 def settings_of(setting: Setting) -> dict[str, Any]:
     """What two tables must have in common to stand in one report; which lines and columns they have may differ."""
-    recipe = asdict(setting.recipe)
+    recipe = {**asdict(setting.recipe), "train": setting.recipe.train.to_json(), "test": setting.recipe.test.to_json()}
     if recipe["started_variants"] == VARIANTS:  # reports from before there were others say nothing of them
         del recipe["started_variants"]
     found = {

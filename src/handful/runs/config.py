@@ -120,7 +120,8 @@ class RunConfig(RunOptions):
         return int(every)
 
     def to_json(self) -> dict[str, Any]:
-        return {"format": FORMAT, **asdict(self)}
+        specs = {name: getattr(self, name).to_json() for name in ("train", "validation")}
+        return {"format": FORMAT, **asdict(self), **specs}
 
     @classmethod
     def from_json(cls, content: dict[str, Any], path: Path) -> RunConfig:

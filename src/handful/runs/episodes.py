@@ -62,7 +62,7 @@ class Protocol:
         )
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "description": self.describe()}
+        return {**asdict(self), "spec": self.spec.to_json(), "description": self.describe()}
 
 
 @dataclass(frozen=True)
