@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from handful import build_method
+from handful import HandfulError, build_method
+from handful.embedders.shipped import model_folder
+from handful.methods import METHODS
 from handful.runs import tuning
 from handful.runs.episodes import Protocol
-from handful.runs.tuning import MULTIPLIERS, tunable, tune, with_multiplier
+from handful.runs.evaluation import evaluate_run
+from handful.runs.tuning import MULTIPLIERS, search, trial_values, tunable, tune, with_multiplier
 from handful.sampling import EpisodeSpec
 
 PROTOCOL = Protocol(EpisodeSpec(ways=5), 0.4, splits=2, episodes=50)
@@ -63,3 +67,66 @@ def test_a_multiplier_shares_the_weights():
     other = with_multiplier(method, 5.0)
     assert other.references is method.references
     assert other.soft_scale.item() == pytest.approx(10.0)
+
+
+# --- searches over what a method declares
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_trials_are_as_many_for_every_method_and_all_different(name):
+    method = build_method(name, 64, 3)
+    sets = trial_values(method, 12)
+    assert sets[0] == {option: getattr(method, option) for option in method.tunables}
+    assert len({tuple(values.items()) for values in sets}) == len(sets) == (12 if method.tunables else 1)
+    for option, tried in method.tunables.items():
+        unit = getattr(method, option) if tried.kind == "factor" else 1
+        values = [chosen[option] / unit for chosen in sets[1:]]
+        assert tried.low <= min(values) < max(values) <= tried.high
+        assert isinstance(sets[1][option], int) == (tried.kind == "whole")
+        if tried.kind != "whole":  # every third of the range is visited
+            shares = [(v - tried.low) / (tried.high - tried.low) if tried.kind == "number"
+                      else math.log(v / tried.low) / math.log(tried.high / tried.low) for v in values]  # fmt: skip
+            assert {int(3 * share) for share in shares} >= {0, 1, 2}
+
+
+def test_a_search_takes_the_best_trial_and_leaves_the_method_alone(monkeypatch):
+    seen = []
+
+    def evaluate(method, vectors, images, protocol, iterations, progress=None):
+        seen.append((method.shrinkage, iterations, protocol.episodes))
+        return SimpleNamespace(mean=50 - abs(method.shrinkage - 0.3), iterations=iterations)
+
+    monkeypatch.setattr(tuning, "evaluate", evaluate)
+    method = build_method("tac-free", 64, 5)
+    found = search(method, torch.zeros(1), None, PROTOCOL, 12)
+    assert found.trials == len(seen) == 12
+    assert abs(found.values["shrinkage"] - 0.3) == min(abs(shrinkage - 0.3) for shrinkage, *_ in seen)
+    assert found.iterations == found.values["iterations"]
+    assert {episodes for *_, episodes in seen} == {100}
+    assert method.shrinkage == 0.7
+
+
+def test_of_equal_trials_the_methods_own_values_are_taken(monkeypatch):
+    monkeypatch.setattr(tuning, "evaluate", lambda *_, **__: SimpleNamespace(mean=40.0, iterations=1))
+    assert search(build_method("paddle", 64, 5), torch.zeros(1), None, PROTOCOL, 5).values["penalty"] == 0.4
+
+
+def test_what_has_nothing_to_tune_needs_no_trial(monkeypatch):
+    monkeypatch.setattr(tuning, "evaluate", None)
+    assert search(build_method("pn", 64, 5), torch.zeros(1), None, PROTOCOL, 5).trials == 0
+
+
+def test_a_run_is_measured_with_what_a_search_has_chosen():
+    folder, protocol = model_folder("tac-glyphs"), Protocol(EpisodeSpec(5, 1, 5, 5), 0.4, 1, 6)
+    found = evaluate_run(folder, protocol, method="paddle", trials=3, device="cpu")
+    assert (found.trials, set(found.values)) == (3, {"scale", "penalty"})
+    own = evaluate_run(folder, protocol, trials=3, device="cpu")
+    assert (own.method, own.trials, own.iterations) == ("tac", 3, own.values["iterations"])
+
+
+def test_the_backbone_alone_with_a_method_of_given_options():
+    folder, protocol = model_folder("tac-glyphs"), Protocol(EpisodeSpec(5, 1, 5, 5), 0.4, 1, 6)
+    found = evaluate_run(folder, protocol, method="pn", options={"cosine": True}, device="cpu")
+    assert found.method == "pn"
+    with pytest.raises(HandfulError, match="has parameters to learn"):
+        evaluate_run(folder, protocol, method="tac", options={}, device="cpu")

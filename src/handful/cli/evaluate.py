@@ -68,6 +68,15 @@ def evaluate(
             "refinements: cluster_scale times 0.1, 0.2, 0.5, 1, 2, 5 or 10.",
         ),
     ] = False,
+    trials: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=1000,
+            help="Choose the options that matter most to the method on the validation classes instead, by so many "
+            "trials: its own values first.",
+        ),
+    ] = 0,
     data_options: DataOptions = None,
     strict: Strict = False,
     seed: Seed = 0,
@@ -90,6 +99,8 @@ def evaluate(
 
     keep_memory()
     check_device(device)
+    if trials and (tune or iterations != "auto"):
+        raise HandfulError("--trials also chooses the refinements: leave out --tune and --iterations")
     wanted = None if iterations == "auto" else _whole_number(iterations, "--iterations")
     results = []
     for run in map(model_folder, runs):
@@ -104,7 +115,8 @@ def evaluate(
             results.append(
                 evaluate_run(
                     run, protocol, method=method, dataset=dataset, data=None if data is None else str(data),
-                    data_options=read_with, strict=strict, iterations=wanted, tuned=tune, device=device, bar=bar,
+                    data_options=read_with, strict=strict, iterations=wanted, tuned=tune, trials=trials,
+                    device=device, bar=bar,
                 )
             )  # fmt: skip
     if as_json:
@@ -125,8 +137,12 @@ def evaluate(
             )  # fmt: skip
         console.print(table)
         console.print(f"{description}; ± is the 95 % interval over episodes.")
-        if trials := max(result.trials for result in results):
-            console.print(f"Temperature and refinements chosen on validation classes, {trials} trials each.")
+        if tried := max(result.trials for result in results):
+            what = "Options" if trials else "Temperature and refinements"
+            console.print(f"{what} chosen on validation classes, {tried} trials each.")
+        for result in results if trials else []:
+            chosen_values = ", ".join(f"{name} {value:.3g}" for name, value in result.values.items())
+            console.print(f"{result.title}: {chosen_values or 'nothing to choose'}", soft_wrap=True)
 
 
 def _times(multiplier: float | None) -> str:

@@ -21,7 +21,7 @@ from ..io import read_object, refuse_links, write_json
 from ..runs.config import RunConfig, read_config
 from ..runs.episodes import Protocol
 from ..runs.results import CELL, Result, format_accuracy, is_number, measured, measurement_key
-from ..runs.tuning import MULTIPLIERS
+from ..runs.tuning import MULTIPLIERS, TRIAL_EPISODES
 
 __all__ = ["Cell", "Measurement", "Outcome", "finished", "format_accuracy", "mean_over_seeds", "measured", "worked"]
 
@@ -35,17 +35,35 @@ class Measurement:
         method: the weights are evaluated as this one, as ``tapnet-semi`` can be with a run of ``tapnet``.
         iterations: refinements; None for those that are best on the validation classes.
         tuned: whether the scale of the soft labels is chosen there, too.
+        trials: sets of values of the method's tunable options that are compared there instead; 0 for none.
+        options: of a method that uses the backbone alone; None for the run's weights as they are.
     """
 
     protocol: Protocol
     method: str
     iterations: int | None = None
     tuned: bool = False
+    trials: int = 0
+    options: tuple[tuple[str, Any], ...] | None = None
+
+    def choice(self) -> dict[str, Any]:
+        """How `evaluate_run` is to evaluate the weights."""
+        return {
+            "method": self.method, "iterations": self.iterations, "tuned": self.tuned, "trials": self.trials,
+            "options": None if self.options is None else dict(self.options),
+        }  # fmt: skip
 
     def key(self) -> str:
         """What names it in ``cell.json``."""
-        asked = {"method": self.method, "protocol": self.protocol.to_json(), "iterations": self.iterations}
-        return measurement_key({**asked, "tuned": sorted(MULTIPLIERS)} if self.tuned else asked)
+        asked: dict[str, Any] = {"method": self.method, "iterations": self.iterations}
+        asked["protocol"] = self.protocol.to_json()
+        if self.tuned:
+            asked["tuned"] = sorted(MULTIPLIERS)
+        if self.trials:
+            asked["trials"] = [self.trials, TRIAL_EPISODES]
+        if self.options is not None:
+            asked["options"] = dict(self.options)
+        return measurement_key(asked)
 
 
 @dataclass(frozen=True)

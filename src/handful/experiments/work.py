@@ -121,9 +121,8 @@ def _train_and_evaluate(cell: Cell, session: Session) -> list[Result]:
     for wanted in cell.measurements:
         if wanted.key() not in known:
             known[wanted.key()] = evaluate_run(
-                run, wanted.protocol, method=wanted.method, iterations=wanted.iterations, tuned=wanted.tuned,
-                device=device, bar=tick, embedded=embedded,
-            )  # fmt: skip
+                run, wanted.protocol, device=device, bar=tick, embedded=embedded, **wanted.choice()
+            )
             seconds = before + time.perf_counter() - started
             write_measured(run, cell, known, session.threads, round(seconds, 3))
     return [known[wanted.key()] for wanted in cell.measurements]

@@ -7,7 +7,7 @@ of the unlabelled images, and each query is then classified by itself; ``transdu
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from torch import Tensor
 from .._linalg import unit
 from ..episode import Episode
 from ..errors import HandfulError
-from .base import Method, with_and_without
+from .base import Method, Range, with_and_without
 
 
 class Task(NamedTuple):
@@ -50,6 +50,7 @@ class AdaptingMethod(Method):
     """
 
     training_free = True
+    tunables: ClassVar[dict[str, Range]] = {"cluster_scale": Range(0.1, 10.0)}
 
     def __init__(
         self, dim: int, ways: int, *, transductive: bool = False, learn_scale: bool = False, **options: Any

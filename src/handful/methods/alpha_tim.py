@@ -10,13 +10,14 @@ necessarily evenly.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from ..errors import HandfulError
 from .adapting import AdaptingMethod, Task, check_at_least
+from .base import Range
 
 
 class AlphaTim(AdaptingMethod):
@@ -32,6 +33,7 @@ class AlphaTim(AdaptingMethod):
 
     title = "alpha-TIM"
     summary = "class weights that make unlabelled images certain, and their classes not too uneven"
+    tunables: ClassVar[dict[str, Range]] = {"scale": Range(0.1, 10.0), "alpha": Range(1.2, 8.0, "number")}
 
     def __init__(
         self,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -13,6 +15,35 @@ from ..episode import Episode
 from ..errors import HandfulError
 
 Forms = dict[str, dict[str, Any]]  # options by the name of a form
+
+
+@dataclass(frozen=True)
+class Range:
+    """What may be tried for an option: from ``low`` to ``high``.
+
+    Attributes:
+        kind: ``factor``: of the value that the option has, evenly in its logarithm; ``number``; or ``whole`` number.
+    """
+
+    low: float
+    high: float
+    kind: str = "factor"
+
+    def value(self, share: float, given: Any) -> float | int:
+        """What is tried at a place from 0 to 1 of the range, for an option that has a given value.
+
+        >>> Range(0.1, 10.0).value(0.5, 3.0), Range(1, 5, "whole").value(0.99, 2)
+        (3.0, 5)
+        """
+        if self.kind == "factor":
+            return float(given * self.low * (self.high / self.low) ** share)
+        if self.kind == "whole":
+            return min(int(self.high), int(self.low + share * (self.high + 1 - self.low)))
+        return self.low + share * (self.high - self.low)
+
+
+# What is tried for methods that refine and say nothing else: how soft their labels are, and how often they refine.
+REFINED = {"cluster_scale": Range(0.1, 10.0), "iterations": Range(1, 5, "whole")}
 REFINEMENT = ("cluster_scale", "train_iterations", "iterations")  # options of methods that refine
 
 
@@ -42,6 +73,8 @@ class Method(nn.Module):
         adapts_backbone: whether it adapts the backbone itself to each task. Then the items of an episode are stored
             images once :meth:`attach` has given it the backbone, and nothing is embedded in advance.
         turns: the parts of a training step, each with an optimiser of its own; see :meth:`loss`.
+        tunables: options that may be chosen on validation classes, for trained weights as well, and what is tried; by
+            default those of `REFINED` that are not ``unused``, none if it is not iterative.
         forms: sets of options by name, for the option ``form``; ``published`` is the method as its authors have it.
     """
 
@@ -54,12 +87,15 @@ class Method(nn.Module):
     training_free: ClassVar[bool] = False
     adapts_backbone: ClassVar[bool] = False
     turns: ClassVar[tuple[str, ...]] = ("learner",)
+    tunables: ClassVar[dict[str, Range]] = REFINED
     forms: ClassVar[Forms] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "unused" not in vars(cls) and "iterative" in vars(cls):
             cls.unused = () if cls.iterative else REFINEMENT
+        if "tunables" not in vars(cls) and vars(cls).keys() & {"iterative", "unused"}:
+            cls.tunables = {name: tried for name, tried in REFINED.items() if name not in cls.unused}
 
     def __init__(
         self,
@@ -103,6 +139,13 @@ class Method(nn.Module):
     def trains_on_unlabelled(self) -> bool:
         """Whether unlabelled images play a part in training; if not, there is no need to show any."""
         return self.iterative and self.train_iterations > 0
+
+    def with_values(self, values: dict[str, Any]) -> Method:
+        """The same method, weights shared, with other values of its `tunables`."""
+        other = copy(self)
+        for name, value in values.items():
+            setattr(other, "_scale" if name == "scale" else name, value)
+        return other
 
     def attach(self, backbone: nn.Module, to_input: Callable[[Tensor], Tensor]) -> None:
         """Give a method that adapts the backbone what it adapts, and what turns stored images into its input."""

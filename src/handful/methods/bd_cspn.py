@@ -7,13 +7,14 @@ the set is moved by the difference; and a class has few labelled points, so the 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from .._linalg import unit
 from .adapting import AdaptingMethod, Task, check_at_least
+from .base import Range
 
 SCALE, MOST = 10.0, 8  # of the authors
 
@@ -28,6 +29,7 @@ class PrototypeRectification(AdaptingMethod):
 
     title = "BD-CSPN"
     summary = "class means corrected once by a shift and by the surest unlabelled images"
+    tunables: ClassVar[dict[str, Range]] = {"cluster_scale": Range(0.1, 10.0), "most": Range(1, 20, "whole")}
 
     def __init__(self, dim: int, ways: int, *, scale: float = SCALE, most: int = MOST, **options: Any) -> None:
         super().__init__(dim, ways, scale=scale, **options)

@@ -11,13 +11,14 @@ by their sums.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..errors import HandfulError
 from .adapting import AdaptingMethod, Task
+from .base import Range
 
 LEAST_DEGREE = 1e-4  # e, as in the authors' code
 LEAST_SCORE = 1e-6  # added to scores before their logarithm is taken, as there
@@ -53,6 +54,11 @@ class EmbeddingPropagation(AdaptingMethod):
 
     title = "EPNet"
     summary = "Embedding Propagation: vectors, then labels, smoothed over a graph of all images"
+    tunables: ClassVar[dict[str, Range]] = {
+        "cluster_scale": Range(0.1, 10.0),
+        "alpha": Range(0.2, 0.9, "number"),
+        "label_alpha": Range(0.1, 0.9, "number"),
+    }
 
     def __init__(self, dim: int, ways: int, *, alpha: float = 0.5, label_alpha: float = 0.2, **options: Any) -> None:
         super().__init__(dim, ways, **options)

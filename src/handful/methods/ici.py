@@ -12,12 +12,13 @@ for a sequence of falling l. A point whose row stays small on the way is credibl
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from .adapting import AdaptingMethod, Task, check_at_least
+from .base import Range
 from .ilpc import LAST_STEPS, linear_classifier
 
 PENALTIES, LEAST_PENALTY = 15, 0.01  # numbers l, from where all rows are 0 down to this share of it
@@ -39,6 +40,11 @@ class CredibilityInference(AdaptingMethod):
 
     title = "ICI"
     summary = "a linear classifier of labelled images and of unlabelled ones whose found labels are credible"
+    tunables: ClassVar[dict[str, Range]] = {
+        "components": Range(5, 40, "whole"),
+        "best": Range(1, 6, "whole"),
+        "rounds": Range(1, 4, "whole"),
+    }
     unused = ("cluster_scale",)
 
     def __init__(

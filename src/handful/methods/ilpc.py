@@ -5,13 +5,14 @@ Learning", ICCV 2021): labels that are propagated, balanced, cleaned and added, 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from ..errors import HandfulError
 from .adapting import AdaptingMethod, Task, check_at_least, nearest
+from .base import Range
 from .pt_map import transport
 
 MOMENTUM, DECAY, RATE = 0.9, 5e-4, 1.0  # of the linear classifier; the rate is ten times the authors', in fewer steps
@@ -39,6 +40,11 @@ class LabelCleaning(AdaptingMethod):
 
     title = "iLPC (even classes)"
     summary = "labels propagated along a graph, balanced and cleaned; the surest are added round by round"
+    tunables: ClassVar[dict[str, Range]] = {
+        "neighbours": Range(5, 30, "whole"),
+        "alpha": Range(0.4, 0.95, "number"),
+        "cluster_scale": Range(0.3, 3.0),
+    }
 
     def __init__(
         self,

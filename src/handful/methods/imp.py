@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from .. import functional as F
 from ..episode import Episode
 from ..errors import HandfulError
-from .base import Forms, Method, with_and_without
+from .base import Forms, Method, Range, with_and_without
 
 _PLAIN = {"scale": 1.0, "cluster_scale": 1.0}
 LEAST_MASS = 1e-3  # a cluster to which fewer points than this count is closed again
@@ -49,6 +49,7 @@ class InfiniteMixture(Method):
 
     title = "IMP"
     summary = "Infinite Mixture Prototypes: classes get more clusters where their points ask for them"
+    tunables: ClassVar[dict[str, Range]] = {"cluster_scale": Range(0.1, 10.0)}
     forms: ClassVar[Forms] = {
         "published": {**_PLAIN, "alpha": 1e-5, "sigma": 15.0, "learn_sigma_unlabelled": True},  # of miniImageNet
         "published-tiered": {**_PLAIN, "alpha": 0.1, "sigma": 1.0, "learn_sigma_unlabelled": False},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -10,6 +10,7 @@ from torch import Tensor
 from .. import functional as F
 from ..errors import HandfulError
 from .adapting import AdaptingMethod, Task, check_at_least, nearest
+from .base import Range
 from .bd_cspn import MOST, SCALE, rectified, shifted
 
 
@@ -30,6 +31,11 @@ class LaplacianShot(AdaptingMethod):
 
     title = "LaplacianShot"
     summary = "nearest class mean, smoothed over a graph of nearest neighbours"
+    tunables: ClassVar[dict[str, Range]] = {
+        "scale": Range(0.1, 10.0),
+        "weight": Range(0.1, 10.0),
+        "neighbours": Range(1, 10, "whole"),
+    }
 
     def __init__(
         self,

@@ -7,7 +7,7 @@ surest unlabelled images with the labels that it has given them, weighted by a n
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from .._linalg import unit
 from ..episode import Episode
 from ..errors import HandfulError
 from .adapting import Task, check_at_least
-from .base import Method
+from .base import Method, Range
 
 HIDDEN = 64  # units of the network that weights unlabelled images
 
@@ -45,6 +45,7 @@ class SelfTraining(Method):
 
     title = "LST"
     summary = "Learning to Self-Train: a classifier trained in each task on labelled and weighted unlabelled images"
+    tunables: ClassVar[dict[str, Range]] = {"most": Range(2, 20, "whole"), "iterations": Range(1, 5, "whole")}
     unused = ("cluster_scale",)
 
     def __init__(

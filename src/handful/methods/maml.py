@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from .._linalg import unit
 from ..episode import Episode
 from ..errors import HandfulError
 from .adapting import check_at_least
-from .base import Method
+from .base import Method, Range
 
 Weights = dict[str, Tensor]
 
@@ -39,6 +39,7 @@ class Maml(Method):
 
     title = "MAML"
     summary = "backbone and classifier adapt to each task by gradient descent; labelled images only"
+    tunables: ClassVar[dict[str, Range]] = {"rate": Range(0.1, 10.0), "test_steps": Range(1, 20, "whole")}
     iterative = False
     training_free = True
     adapts_backbone = True

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from .._linalg import unit
 from ..episode import Episode
-from .base import Method
+from .base import Method, Range
 
 
 class MatchingNetwork(Method):
@@ -25,6 +25,7 @@ class MatchingNetwork(Method):
 
     title = "Matching Networks"
     summary = "attention to the labelled images by cosine, labelled images only"
+    tunables: ClassVar[dict[str, Range]] = {"scale": Range(0.1, 10.0)}
     iterative = False
     training_free = True
 

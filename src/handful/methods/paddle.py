@@ -5,7 +5,7 @@ The set is clustered with a penalty on how many classes it uses, so that classes
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from torch import Tensor
 from .. import functional as F
 from ..errors import HandfulError
 from .adapting import AdaptingMethod, Task, check_at_least
+from .base import Range
 
 
 class PartitionPenalty(AdaptingMethod):
@@ -30,6 +31,7 @@ class PartitionPenalty(AdaptingMethod):
 
     title = "PADDLE"
     summary = "soft k-means with a penalty on the number of classes among the unlabelled images"
+    tunables: ClassVar[dict[str, Range]] = {"scale": Range(0.1, 10.0), "penalty": Range(0.1, 10.0)}
 
     def __init__(
         self, dim: int, ways: int, *, scale: float = 10.0, penalty: float = 0.4, steps: int = 20, **options: Any

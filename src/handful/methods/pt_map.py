@@ -6,13 +6,14 @@ the means of what they get. The transport gives every class the same number of p
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from ..errors import HandfulError
 from .adapting import AdaptingMethod, Task, centred, check_at_least
+from .base import Range
 
 LEAP = 5.0  # most nats that a step of Newton's moves a class
 
@@ -34,6 +35,11 @@ class PowerTransport(AdaptingMethod):
 
     title = "PT-MAP (even classes)"
     summary = "power transform, then transport of the unlabelled images to classes that are taken to be even"
+    tunables: ClassVar[dict[str, Range]] = {
+        "scale": Range(0.2, 5.0),
+        "power": Range(0.3, 1.0, "number"),
+        "rate": Range(0.1, 1.0, "number"),
+    }
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ so an n x n system gives all inner products with class means, which are combinat
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ from torch import Tensor
 from .._linalg import unit
 from ..episode import Episode
 from ..errors import HandfulError
-from .base import Method
+from .base import REFINED, Method, Range
 from .pn import mean_logits
 
 
@@ -52,6 +52,7 @@ class TacFree(Method):
 
     title = "TAC, reference-free"
     summary = "soft k-means by cosines in a space that is rebuilt from the soft labels; no references"
+    tunables: ClassVar[dict[str, Range]] = {**REFINED, "shrinkage": Range(0.1, 1.0, "number")}
     training_free = True
 
     def __init__(

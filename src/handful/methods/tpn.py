@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ..episode import Episode
 from ..errors import HandfulError
-from .base import Forms, Method, with_and_without
+from .base import Forms, Method, Range, with_and_without
 from .feature_maps import Shape, convolution, finish, map_shape, pooled_twice, to_maps
 from .graph import gaussian_weights, propagate, propagate_each
 
@@ -37,6 +37,7 @@ class LabelPropagation(Method):
 
     title = "TPN"
     summary = "Transductive Propagation Network: labels spread over a graph of labelled and unlabelled images"
+    tunables: ClassVar[dict[str, Range]] = {"alpha": Range(0.5, 0.99, "number"), "neighbours": Range(5, 40, "whole")}
     unused = ("cluster_scale",)
     reads_maps = True
     forms: ClassVar[Forms] = {

@@ -6,7 +6,8 @@ import hashlib
 import json
 import math
 import time
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,10 @@ from .episodes import Accuracy, Protocol, choose_iterations, embed, evaluate, st
 from .folder import check_unseen, load_images, load_run
 from .learner import Learner
 from .results import Result, Trained
-from .tuning import tunable, tune, with_multiplier
+from .tuning import Tuned, search, tunable, tune, with_multiplier
 from .vectors import kept_vectors
 
+MOST_TRIALS = 1000
 MOST_EPISODES = 10**7  # of all splits of a protocol, whose accuracies are kept in memory
 
 
@@ -83,13 +85,50 @@ class DataChoice:
         return replace(config, data=self.data or config.data, data_options=options)
 
 
+@dataclass(frozen=True, kw_only=True)
+class MethodChoice:
+    """How the weights of a run are evaluated.
+
+    Attributes:
+        method: as another method that learns the same things, or that has nothing to learn.
+        options: the backbone alone, with a method of these options that has nothing to learn.
+        iterations: refinements; None chooses them on the validation classes.
+        tuned: also choose the scale of the soft labels there (:func:`.tuning.tune`).
+        trials: instead, compare so many sets of values of the method's tunable options there (:func:`.tuning.search`).
+    """
+
+    method: str | None = None
+    options: dict[str, Any] | None = None
+    iterations: int | None = None
+    tuned: bool = False
+    trials: int = 0
+
+    def apply(
+        self, learner: Learner, config: RunConfig, protocol: Protocol, items: Callable[[], tuple[Tensor, ImageSet]]
+    ) -> tuple[Tuned, str | None]:
+        """What is chosen for the learner's method, which gets it, and on what; ``items`` are of validation classes."""
+        method, iterations = learner.method, self.iterations
+        if self.trials:
+            found = search(method, *items(), protocol, self.trials) if method.tunables else Tuned(0, None, 0, math.nan)
+            learner.method = method.with_values(found.values)
+            return found, "validation classes" if "iterations" in found.values else None
+        if iterations is None:
+            given = config.options.get("iterations") if self.options is None else self.options.get("iterations")
+            iterations = given if method.iterative else 0
+        chosen_on = "validation classes" if iterations is None else None
+        if self.tuned and (iterations is None or tunable(method)):
+            found = tune(method, *items(), protocol, iterations)
+            learner.method = with_multiplier(method, found.cluster_multiplier)
+            return found, chosen_on
+        if iterations is None:
+            iterations = choose_iterations(method, *items(), protocol)
+        return Tuned(iterations, None, 0, math.nan), chosen_on
+
+
 def evaluate_run(
     folder: Path,
     protocol: Protocol,
     *,
-    method: str | None = None,
-    iterations: int | None = None,
-    tuned: bool = False,
     device: str = "auto",
     bar: Bar | None = None,
     embedded: Embedded | None = None,
@@ -101,57 +140,52 @@ def evaluate_run(
     Args:
         folder: a run of ``handful train``, or a model (:func:`handful.embedders.shipped.model_folder`).
         protocol: what is measured.
-        method: evaluate the weights as another method that learns the same things.
-        iterations: refinements; None chooses them on the validation classes.
-        tuned: also choose the scale of the soft labels there (:mod:`.tuning`).
         device: auto, cpu, cuda or mps.
         bar: ``bar(what, total)`` opens a progress bar and gives the function that moves it.
         embedded: keeps the vectors of the run's images for the next measurement of the same run.
-        choice: of :class:`DataChoice`: ``dataset``, ``data``, ``data_options``, ``strict``.
+        choice: of :class:`MethodChoice`: ``method``, ``options``, ``iterations``, ``tuned``, ``trials``; and of
+            :class:`DataChoice`: ``dataset``, ``data``, ``data_options``, ``strict``.
     """
-    chosen = DataChoice(**choice)
-    _check_protocol(protocol, iterations)
+    ours = {entry.name for entry in fields(MethodChoice)}
+    wanted = MethodChoice(**{name: value for name, value in choice.items() if name in ours})
+    chosen = DataChoice(**{name: value for name, value in choice.items() if name not in ours})
+    _check_protocol(protocol, wanted.iterations)
+    check_range("trials", wanted.trials, 0, MOST_TRIALS)
     refuse_links(folder, "results")
-    trained, learner, state = load_run(folder, method)
+    trained, learner, state = load_run(folder, wanted.method, wanted.options)
     config = chosen.apply(trained)
     learner.to(compute_device(device))
     started, tick, embedded = time.perf_counter(), bar or no_bar, embedded or Embedded()
     test = load_images(config, "test", strict=chosen.strict, bar=tick)
     if config.dataset == trained.dataset:
         check_unseen(folder, test)
-    if iterations is None:
-        iterations = config.options.get("iterations") if learner.method.iterative else 0
-    choices, chosen_on = None, None
-    if iterations is None or (tuned and tunable(learner.method)):
+
+    def of_validation() -> tuple[Tensor, ImageSet]:
         validation = load_images(config, "val", strict=chosen.strict, bar=tick)
-        found = embedded.items(learner, validation, tick)
-        chosen_on = "validation classes" if iterations is None else None
-        if tuned:
-            choices = tune(learner.method, found, validation, protocol, iterations)
-            learner.method = with_multiplier(learner.method, choices.cluster_multiplier)
-            iterations = choices.iterations
-        else:
-            iterations = choose_iterations(learner.method, found, validation, protocol)
+        return embedded.items(learner, validation, tick), validation
+
+    choices, chosen_on = wanted.apply(learner, config, protocol, of_validation)
     vectors = embedded.items(learner, test, tick)
     ticking, begun = tick("episodes", protocol.splits * protocol.episodes), time.perf_counter()
-    accuracy = evaluate(learner.method, vectors, test, protocol, iterations, progress=ticking)
+    accuracy = evaluate(learner.method, vectors, test, protocol, choices.iterations, progress=ticking)
     done = time.perf_counter()
     result = Result(
-        method=method or config.method,
+        method=wanted.method or config.method,
         title=learner.method.title,
         run=folder.name if is_shipped(folder) else str(folder),
         fingerprint=test.fingerprint(),
         **_settings(config, protocol),
         **_measurements(accuracy),
         iterations_chosen_on=chosen_on,
-        cluster_multiplier=choices.cluster_multiplier if choices else None,
-        trials=choices.trials if choices else 0,
+        cluster_multiplier=choices.cluster_multiplier,
+        trials=choices.trials,
+        values=choices.values,
         trained=_trained(config, state),
         wall_seconds=round(done - started, 3),
         episodes_per_second=round(accuracy.episodes / (done - begun), 1),
     )
     if not is_shipped(folder):
-        _keep(result, folder, iterations, tuned)
+        _keep(result, folder, choices.iterations, wanted)
     return result
 
 
@@ -173,10 +207,12 @@ def _measurements(accuracy: Accuracy) -> dict[str, Any]:
     return {"n": accuracy.episodes, **asdict(accuracy), **unknown}
 
 
-def _keep(result: Result, folder: Path, iterations: int, tuned: bool) -> None:
+def _keep(result: Result, folder: Path, iterations: int, wanted: MethodChoice) -> None:
     """Write a result to the run's folder, under a name of its own for all that was asked for."""
     about = [result.protocol, result.method, result.dataset, iterations, result.fingerprint]
-    about += ["tuned"] * tuned
+    about += ["tuned"] * wanted.tuned
+    if wanted.trials or wanted.options is not None:
+        about += [wanted.trials, wanted.options]
     kind = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:8]
     write_json(folder / "results" / f"{result.method}-{result.dataset}-{kind}.json", result.to_json())
 

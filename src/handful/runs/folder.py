@@ -23,11 +23,14 @@ from .config import RunConfig, read_config
 from .learner import Learner, build_learner, load_model
 
 
-def load_run(folder: Path, method: str | None = None) -> tuple[RunConfig, Learner, dict[str, Any]]:
+def load_run(
+    folder: Path, method: str | None = None, options: dict[str, Any] | None = None
+) -> tuple[RunConfig, Learner, dict[str, Any]]:
     """The settings, the best model so far, and the state of its checkpoint.
 
     ``method`` evaluates the run's weights as another method that learns the same things, as ``tapnet-semi`` does with
-    those of ``tapnet``; or its backbone alone with a method that has nothing to learn, in its default form.
+    those of ``tapnet``; or its backbone alone with a method that has nothing to learn, in its default form. With
+    ``options``, the backbone alone is used in any case, with a method of these options.
     """
     config = read_config(folder)
     if not (folder / "checkpoint" / "best.json").exists():
@@ -38,13 +41,18 @@ def load_run(folder: Path, method: str | None = None) -> tuple[RunConfig, Learne
     tensors, state = load_checkpoint(folder / "checkpoint", "best")
     check_state(state, folder)
     learner = build_learner(config)
-    if method is not None and method != config.method:
-        free = method_class(method).training_free
+    if method is not None and (method != config.method or options is not None):
+        free = method_class(method).training_free or options is not None
         # Options of the run's own method would be those of other formulas.
-        shared = {} if free else {k: v for k, v in config.options.items() if k in method_options(method)}
+        shared = {k: v for k, v in config.options.items() if k in method_options(method)}
+        shared = (options or {}) if free else shared
         shape = feature_shape(learner.backbone)
         other = build_method(method, learner.method.dim, config.train.ways, feature_shape=shape, **shared)
         ours, theirs = ({k: v.shape for k, v in m.state_dict().items()} for m in (learner.method, other))
+        if free and options is not None and theirs:
+            raise HandfulError(
+                f"'{method}' has parameters to learn, with these options: train a run with --method {method}"
+            )
         if free:
             tensors = {name: value for name, value in tensors.items() if not name.startswith("model.method.")}
         elif ours != theirs:

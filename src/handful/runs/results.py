@@ -51,7 +51,9 @@ class Result:
             the intervals are None where there is but one episode.
         iterations_chosen_on: ``validation classes``, or None if their number was given.
         cluster_multiplier: of ``cluster_scale``, chosen on the validation classes; None if it was not (`tuning`).
-        trials: pairs of a multiplier and a number of refinements that were compared there; 0 if none were.
+        trials: pairs of a multiplier and a number of refinements, or sets of ``values``, that were compared there; 0 if
+            none were.
+        values: of the method's options, chosen there.
         trained: the training behind it.
         wall_seconds, episodes_per_second, torch: how long it took, how fast the episodes were, on which PyTorch.
     """
@@ -76,6 +78,7 @@ class Result:
     iterations_chosen_on: str | None
     cluster_multiplier: float | None = None
     trials: int = 0
+    values: dict[str, Any] = field(default_factory=dict)
     trained: Trained
     wall_seconds: float = 0.0
     episodes_per_second: float = 0.0
@@ -196,7 +199,7 @@ _SOUND: dict[str, Callable[[Any], bool]] = {
     "cluster_multiplier": lambda value: value is None or is_number(value, 0.0),
     "trials": lambda value: _count(value, 0),
     "iterations_chosen_on": lambda value: value is None or isinstance(value, str),
-    "data_options": lambda value: isinstance(value, dict),
+    **dict.fromkeys(("data_options", "values"), lambda value: isinstance(value, dict)),
     "seed": lambda value: _count(value, 0),
     "protocol": lambda value: isinstance(value, dict) and isinstance(value.get("description"), str) and "spec" in value,
     "trained": _training,
