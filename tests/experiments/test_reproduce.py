@@ -591,6 +591,58 @@ def test_a_classifier_that_is_there_has_lines_of_its_own(setting, tmp_path):
     assert found[0]["Classifier"] == found[1]["Classifier"], "the same weights on the same episodes"
 
 
+def test_later_methods_from_one_start_in_one_table(setting, tmp_path):
+    assert "beyond" not in check_what(["all"])
+    wanted = ("classifier-semi", "soft-kmeans", "pt-map", "prwn", "tac")
+    narrow = replace(setting, methods=wanted, trials=3, pretraining=2)
+    workers = Workers(jobs=2, device="cpu")
+    content = reproduce(("beyond",), narrow, tmp_path, command="", workers=workers)
+    assert not content["failed"]
+    rows = content["beyond"]
+    systems = list(dict.fromkeys(row["system"] for row in rows))
+    assert systems[:3] == ["Classifier + Semi-Sup. Inference", "Soft k-Means", "PT-MAP (even classes)"]
+    assert set(systems[3:]) >= {"PRWN, trained", "TAC, trained", "TAC with PRWN's loss, trained"}
+    for system in systems:
+        found = [row for row in rows if row["system"] == system]
+        kinds = {(row["distractors"], row["uneven"]) for row in found}
+        assert kinds == {(False, False), (False, True), (True, False), (True, True)}
+        assert {row["trials"] for row in found} == {3}, "the same effort for all"
+        assert {row["training_episodes"] for row in found} == {2 if system.endswith("trained") else 0}
+        assert all(row["milliseconds"] > 0 for row in found)
+    runs = tmp_path / "runs"
+    weights = {json.loads((runs / f"start-{name}/checkpoint/best.json").read_text())["sha256"]
+               for name in ("classifier-semi", "soft-kmeans", "pt-map")}  # fmt: skip
+    assert weights == {json.loads((runs / "classifier-1-shot-12-way/checkpoint/best.json").read_text())["sha256"]}
+    walked = json.loads((runs / "tac-walk-1-shot-6-way/config.json").read_text())
+    assert (walked["options"]["walk"], walked["start_weights"]) == (0.5, *weights)
+    assert {row["system"] for row in read_csv(tmp_path / "beyond.csv")} == set(systems)
+    (table,) = markdown_tables(tmp_path)
+    assert [line[0] for line in table[1:]] == systems
+    assert table[0][1:] == ["1-shot", "1-shot, uneven", "1-shot, distractors", "1-shot, distractors, uneven"]
+    text = (tmp_path / "report.md").read_text()
+    assert "3 trials for each line and column, of 12 episodes of validation classes each" in text
+
+    measured = {path: path.stat().st_mtime_ns for path in runs.glob("*/cell.json")}
+    (runs / "start-pt-map" / "cell.json").unlink()
+    again = reproduce(("beyond",), narrow, tmp_path, command="", workers=workers)
+    changed = {path.parent.name for path, before in measured.items() if path.stat().st_mtime_ns != before}
+    assert changed == {"start-pt-map"}
+    assert [row["accuracy"] for row in again["beyond"]] == [row["accuracy"] for row in rows]
+
+
+def test_without_training_beyond_says_what_is_left_out(setting, tmp_path, monkeypatch):
+    narrow = replace(setting, distractors=(False,), untrained=True, pretraining=1)
+    monkeypatch.setattr("handful.experiments.beyond.UNTRAINED", {"pn": {}})
+    content = reproduce(("beyond",), replace(narrow, trials=1), tmp_path, command="", workers=Workers(device="cpu"))
+    assert {row["training_episodes"] for row in content["beyond"]} == {0}
+    text = (tmp_path / "report.md").read_text()
+    assert "Left out (--untrained)" in text
+    assert "TACdap" in text
+    assert "Left out: MAML" in text
+    with pytest.raises(HandfulError, match="beyond compares methods from one start"):
+        reproduce(("beyond",), setting, tmp_path / "other", command="", workers=Workers(device="cpu"))
+
+
 def test_a_model_for_each_share_of_distractors(setting, tmp_path):
     assert "distractors-per-share" not in check_what(["all"])
     content = reproduce(

@@ -95,6 +95,15 @@ def reproduce(
             "trials for each, together with the number of refinements.",
         ),
     ] = False,
+    trials: Annotated[
+        int,
+        typer.Option(
+            min=1, max=1000, help="For beyond: sets of options that are tried for each line on validation classes."
+        ),
+    ] = 12,
+    untrained: Annotated[
+        bool, typer.Option("--untrained", help="For beyond: only the lines that need no training beside the start.")
+    ] = False,
     training: dict[str, Any] = {},  # noqa: B006 - replaced by options
     labelled_ratio: LabelledRatio = None,
     image_size: ImageSize = None,
@@ -170,6 +179,8 @@ def reproduce(
         seeds=seeds,
         seeded=several,
         tuned=tune,
+        trials=trials,
+        untrained=untrained,
         pretraining=pretrain,
         start=None if start is None else model_folder(start),
     )
@@ -187,6 +198,8 @@ def _show(content: dict[str, Any], wanted: Sequence[str], as_json: bool) -> None
         for name in wanted:
             if name.startswith("table"):
                 _print(content[name])
+            elif (tabled := FIGURES[name].table) is not None:
+                _print_entries(*tabled(content[name]))
         console.print(content["caption"], soft_wrap=True)
     messages.print(f"Report: {content['report']}", soft_wrap=True)
     if content["failed"]:
@@ -210,4 +223,11 @@ def _print(rows: list[dict[str, Any]]) -> None:
             published = "" if row["published"] is None else f" ({row['published']:.2f})"
             cells.append(format_accuracy(row["accuracy"], row["interval"]) + published)
         table.add_row(system, *cells)
+    console.print(table)
+
+
+def _print_entries(header: list[str], lines: list[list[Any]]) -> None:
+    table = Table(Column(header[0], no_wrap=True), *header[1:], box=None, header_style="bold")
+    for line in lines:
+        table.add_row(*(cell if isinstance(cell, str) else cell.text for cell in line))
     console.print(table)

@@ -30,7 +30,7 @@ def _table(job: Job, what: str) -> Section:
         for column, by_seed in sources.items():
             rows.append({
                 "system": system.line, "shots": column[0], "distractors": column[1],
-                **_over_seeds(job, by_seed), "published": published.get(system.title, {}).get(column),
+                **over_seeds(job, by_seed), "published": published.get(system.title, {}).get(column),
             })  # fmt: skip
     notes = [setting.caption()]
     if any(system.training == START["classifier"].method for system in planned):
@@ -42,7 +42,7 @@ def _table(job: Job, what: str) -> Section:
     return section_of(job, what, rows, notes)
 
 
-def _over_seeds(job: Job, sources: dict[int, Source]) -> Row:
+def over_seeds(job: Job, sources: dict[int, Source]) -> Row:
     """The mean over the seeds that are there; what was chosen on validation classes is that of the first of them."""
     there = {seed: result for seed, source in sources.items() if (result := job.result(source)) is not None}
     results = list(there.values())

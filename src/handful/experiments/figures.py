@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 
     from ..datasets.base import Bar
     from ..reports.figures import Row
+    from ..reports.page import Entry
     from .job import Job
     from .paper import System
     from .plan import Plan, Source
 
+    Table = tuple[list[str], list[list[Entry | str]]]
     Numbers = tuple[list[Row], list[str]]  # the rows of the figure, and the paragraphs below it
     Shares = dict[int, dict[System, dict[float, Source]]]  # by shots, system and share of distractors
 
@@ -40,6 +42,7 @@ class FigureSpec:
         numbers: its rows and notes, of a job and of what ``plan`` gave; measurements may be missing.
         late: whether the numbers are computed from images, which takes a while: once, when all cells have ended.
         in_all: whether ``reproduce all`` makes it.
+        table: header and lines of a table of the same rows above it, if there is one.
     """
 
     title: str
@@ -49,6 +52,7 @@ class FigureSpec:
     numbers: Callable[[Job, Any, Bar], Numbers]
     late: bool = False
     in_all: bool = True
+    table: Callable[[Sequence[Row]], Table] | None = None
 
     def draw(self, rows: Sequence[Row]) -> Figure:
         from ..reports import figures
@@ -165,6 +169,24 @@ def _distractors(job: Job, planned: Shares, bar: Bar, trained: str = TRAINED_ONC
     return rows, [note]
 
 
+def _plan_beyond(plan: Plan) -> Any:
+    from .beyond import plan_beyond
+
+    return plan_beyond(plan)
+
+
+def _beyond(job: Job, planned: Any, bar: Bar) -> Numbers:
+    from .beyond import beyond
+
+    return beyond(job, planned, bar)
+
+
+def _beyond_table(rows: Sequence[Row]) -> Table:
+    from .beyond import table
+
+    return table(rows)
+
+
 FIGURES = {
     "tsne": FigureSpec(
         title="The space after each refinement",
@@ -203,5 +225,14 @@ FIGURES = {
         plan=partial(_plan_distractors, per_share=True),
         numbers=partial(_distractors, trained=TRAINED_PER_SHARE),
         in_all=False,
+    ),
+    "beyond": FigureSpec(
+        title="The paper's systems and later methods, from one start (%)",
+        description="accuracy against the cost of an episode",
+        drawing="accuracy_by_cost",
+        plan=_plan_beyond,
+        numbers=_beyond,
+        in_all=False,
+        table=_beyond_table,
     ),
 }

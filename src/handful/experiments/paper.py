@@ -26,6 +26,7 @@ class System:
             the recipe's. A second reading of the same system.
         variant: a form of the method that is not the paper's, of `VARIANTS`.
         iterations: refinements; None for the best on the validation classes.
+        options: evaluated with the backbone alone, by a method of these options that has nothing to learn.
     """
 
     title: str
@@ -34,6 +35,7 @@ class System:
     published_ways: int | None = None
     variant: str | None = None
     iterations: int | None = None
+    options: tuple[tuple[str, Any], ...] | None = None
 
     @property
     def training(self) -> str:
@@ -72,6 +74,16 @@ START = {
     "classifier": System("Classifier", "classifier"),
     "classifier-semi": System("Classifier + Semi-Sup. Inference", "classifier-semi", trained_as="classifier"),
 }
+# Systems with parameters to learn that are not in the paper's tables, and what sets their options apart.
+LATER = (
+    System("PRWN", "prwn"),
+    System("TAC with PRWN's loss", "tac", variant="walk"),
+    System("LST", "lst"),
+    System("Matching Networks", "matching"),
+    System("Siamese Networks", "siamese"),
+    System("SNAIL", "snail"),
+)
+LATER_VARIANTS: dict[str, dict[str, Any]] = {"walk": {"walk": 0.5}}
 ABLATION = {
     "tapnet-soft-clustering": System("TapNet + Soft-clustering", "tapnet-soft-clustering"),
     "tac-once": System("TAC with 1 iteration", "tac", iterations=1),
@@ -143,6 +155,7 @@ SOFTEST_PN: dict[str, dict[str, Any]] = {method: {"scale": 0.03} for method in P
 # miniImageNet from a common start: 1,600 dimensions, whose lengths no fixed scale of squared distances suits. All that
 # compare with class means do it by cosines, at a learned temperature. All values to tune are here.
 LEARNED = {"scale": 10.0, "learn_scale": True}
+LATER_STARTED: dict[str, dict[str, Any]] = {"prwn": {"cosine": True, **LEARNED}}
 MINI_STARTED: dict[str, dict[str, Any]] = {
     "pn": {"cosine": True, **LEARNED},
     **{method: {"cosine": True, **LEARNED, "grad_through_soft_labels": True} for method in SOFT_KMEANS},

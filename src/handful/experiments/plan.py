@@ -21,7 +21,7 @@ from ..runs.options import TrainingOptions
 from ..runs.results import Result, measured
 from ..sampling import EpisodeSpec
 from .cell import Cell, Measurement
-from .paper import START, VARIANTS, Budget, Column, Recipe, System, TableSpec
+from .paper import LATER_STARTED, LATER_VARIANTS, START, VARIANTS, Budget, Column, Recipe, System, TableSpec
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,8 @@ class Setting:
         seeds: trainings of each line of a table, with this and the next seeds; the common start is one for all.
         seeded: only lines that are evaluated as one of these methods are trained with several seeds; all if None.
         tuned: whether the scale of the soft labels is chosen on validation classes, for every system alike.
+        trials: of each line of the table beyond, on validation classes.
+        untrained: only those of its lines that need no training.
         pretraining: episodes of a classifier whose backbone all models start from; 0 for a random start.
         start: its run folder, once it is trained; or, without pretraining, a run whose backbone all models start from.
     """
@@ -59,6 +61,8 @@ class Setting:
     seeds: int = 1
     seeded: tuple[str, ...] | None = None
     tuned: bool = False
+    trials: int = 12
+    untrained: bool = False
     pretraining: int = 0
     start: Path | None = None
 
@@ -94,8 +98,8 @@ class Setting:
             episodes, shots = self.pretraining, min(recipe.shots)
         options = {} if system.published_ways else recipe.options.get(method, {})
         if self.start is not None and not system.published_ways:
-            options = options | recipe.started_options.get(method, {})
-        variants = VARIANTS if self.start is None else recipe.started_variants
+            options = options | LATER_STARTED.get(method, {}) | recipe.started_options.get(method, {})
+        variants = LATER_VARIANTS | (VARIANTS if self.start is None else recipe.started_variants)
         options = options | (variants[system.variant] if system.variant else {})
         train = replace(recipe.train, ways=system.published_ways or recipe.train.ways, shots=shots)
         train = realistic(train, share) if share is not None else _with_distractors(train, distractors)
@@ -227,8 +231,9 @@ class Plan:
 
     @property
     def cells(self) -> list[Cell]:
-        """Longest first, so that no core waits for the last one alone."""
-        return sorted(self._cells.values(), key=lambda cell: -cell.config.train.images)
+        """What needs no training first, then longest first, so that no core waits for the last one alone."""
+        first = START["classifier"].method
+        return sorted(self._cells.values(), key=lambda cell: (cell.config.method != first, -cell.config.train.images))
 
     def ask(
         self,
@@ -249,16 +254,24 @@ class Plan:
         """
         setting = self.setting
         config = setting.config(system, shots, distractors, seed, share)
+        protocol = setting.protocol(test or setting.spec(shots, distractors))
+        wanted = Measurement(protocol, system.method, system.iterations, setting.tuned)
+        return self.add(self.name(system, config), config, wanted)
+
+    def name(self, system: System, config: RunConfig) -> str:
+        """Of the cell of a system's training."""
         kind = "-".join(filter(None, (system.training, system.variant)))
         name = f"{kind}-{config.validation.shots}-shot-{config.train.ways}-way"
         if config.train.distractor_ways:
             name += "-distractors"
         if config.train.realistic_total is not None:
             name += f"-share-{round(100 * config.train.realistic_share)}"
-        if config.seed != setting.seed and system.training != START["classifier"].method:
+        if config.seed != self.setting.seed and system.training != START["classifier"].method:
             name += f"-seed-{config.seed}"
-        protocol = setting.protocol(test or setting.spec(shots, distractors))
-        wanted = Measurement(protocol, system.method, system.iterations, setting.tuned)
+        return name
+
+    def add(self, name: str, config: RunConfig, wanted: Measurement) -> Source:
+        """Plan a measurement of a cell."""
         old = self._cells.get(name, Cell(name, config, ()))
         self._cells[name] = replace(old, measurements=tuple(dict.fromkeys((*old.measurements, wanted))))
         return Source(name, wanted)

@@ -94,8 +94,7 @@ def reproduce(
             setting = _pretrained(setting, out, workers)
             cells, planned = _planned(whats, setting)
             job = replace(job, setting=setting, cells=cells, planned=planned)
-        elif setting.given_start is not None:
-            _take_start(job)
+        _take_start(job)
         _run(job, workers)
     except Interrupted:
         _draft(job)
@@ -137,8 +136,8 @@ def _pretrained(setting: Setting, out: Path, workers: Workers) -> Setting:
 
 
 def _take_start(job: Job) -> None:
-    """Copy a start that was trained elsewhere, if lines of the tables are its own; measurements are added to a copy."""
-    start = job.setting.given_start
+    """Copy the start for the lines of the tables that need no other training; measurements are added to a copy."""
+    start = job.setting.start
     for cell in job.cells:
         run = job.runs / cell.name
         if start is not None and cell.config.method == START["classifier"].method and not run.exists():

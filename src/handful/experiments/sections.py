@@ -39,6 +39,8 @@ def show(report: Report, what: str, section: Section) -> None:
     else:
         figure = FIGURES[what]
         report.section(figure.title)
+        if section.rows and figure.table is not None:
+            report.table(*figure.table(section.rows))
         if section.rows:
             report.picture(figure.draw(section.rows), figure.description, what, section.rows)
         elif section.missing:

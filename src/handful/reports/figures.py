@@ -118,6 +118,43 @@ def _by_source(rows: Sequence[Row], first: str, bars: bool) -> tuple[Figure, NDA
     return figure, axes
 
 
+def accuracy_by_cost(rows: Sequence[Row]) -> Figure:
+    """Accuracy against milliseconds an episode: a row of panels per number of shots, a panel per setting.
+
+    The grey line joins what no other method beats in both.
+    """
+    there = [row for row in rows if row["accuracy"] is not None and row["milliseconds"]]
+    kinds = sorted({(row["distractors"], row["uneven"]) for row in there})
+    shots, systems = sorted({row["shots"] for row in there}), list(dict.fromkeys(row["system"] for row in there))
+    figure = Figure(figsize=(3.3 * len(kinds) + 2.8, max(3.6 * len(shots), 0.22 * len(systems))), layout="constrained")
+    axes = figure.subplots(max(1, len(shots)), max(1, len(kinds)), squeeze=False, sharex=True, sharey="row")
+    drawn: dict[str, Artist] = {}
+    for across, number in zip(axes, shots, strict=False):
+        for axis, kind in zip(across, kinds, strict=True):
+            panel = [row for row in there if (row["shots"], row["distractors"], row["uneven"]) == (number, *kind)]
+            best, front = float("-inf"), []
+            for row in sorted(panel, key=lambda row: (row["milliseconds"], -row["accuracy"])):
+                if row["accuracy"] > best:
+                    best = row["accuracy"]
+                    front.append((row["milliseconds"], best))
+            axis.plot(*zip(*front, strict=True), color=GREY, linewidth=1, zorder=1)
+            for row in panel:
+                index = systems.index(row["system"])
+                drawn[row["system"]] = axis.errorbar(
+                    row["milliseconds"], row["accuracy"], row["interval"] or 0.0, color=COLOURS[index % len(COLOURS)],
+                    marker=MARKERS[index // len(COLOURS) % len(MARKERS)], markersize=5, linewidth=1, linestyle="none",
+                )  # fmt: skip
+            words = ("distractors" * kind[0], "uneven" if kind[1] else "balanced")
+            axis.set_title(", ".join(filter(None, (f"{number}-shot", *words))), fontsize=10)
+            axis.set_xscale("log")
+            axis.grid(alpha=0.25)
+        across[0].set_ylabel("accuracy (%), bar: 95 %")
+    for axis in axes[-1]:
+        axis.set_xlabel("milliseconds an episode")
+    add_legend(figure, list(zip(drawn.values(), drawn, strict=True)), loc="outside right upper", fontsize=8)
+    return figure
+
+
 def learning_curves(rows: Sequence[Row]) -> Figure:
     """Validation accuracy against images shown, a line per run; below, what learned references gain, if any are."""
     runs = list(dict.fromkeys(row["run"] for row in rows))
