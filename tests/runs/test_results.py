@@ -17,7 +17,8 @@ SPEC = EpisodeSpec(ways=5, shots=1, queries=3, unlabelled=4)
 NAMES = [
     "method", "title", "run", "dataset", "data_options", "fingerprint", "protocol", "seed", "n", "mean", "interval",
     "split_means", "split_interval", "episodes", "iterations", "by_iteration", "intervals", "iterations_chosen_on",
-    "cluster_multiplier", "trials", "values", "trained", "wall_seconds", "episodes_per_second", "torch",
+    "cluster_multiplier", "trials", "values", "trained", "wall_seconds", "episodes_per_second",
+    "processor_seconds", "torch",
 ]  # fmt: skip
 
 

@@ -112,7 +112,7 @@ def beyond(job: Job, planned: Planned, bar: Bar) -> tuple[list[Row], list[str]]:
             rows.append({
                 "system": system.title, "method": system.method, "shots": shots, "distractors": distractors,
                 "uneven": uneven, **{name: found[name] for name in KEPT},
-                "milliseconds": 1000 / first.episodes_per_second if first and first.episodes_per_second else None,
+                "milliseconds": 1000 * first.processor_seconds / first.n if first else None,
                 "trials": first.trials if first else None,
                 "values": "; ".join(f"{name} {value:.4g}" for name, value in values.items()),
                 "training_episodes": 0 if _of_start(system) else job.setting.budget.episodes,
@@ -134,8 +134,8 @@ def _notes(setting: Setting) -> list[str]:
         "a line whose answers depend on no option (classifier, PN, Relation Networks and such) needs none. The chosen "
         "values are in beyond.csv. All lines are semi-supervised: they adapt to the unlabelled images, not to the "
         "queries, which are classified one by one.",
-        "Milliseconds: of one test episode on stored vectors, with the chosen values, on the machine below with what "
-        "else ran on it. Bold: best of the column; underlined or in italics: second.",
+        "ms: milliseconds of processor time of one test episode on stored vectors, with the chosen values. Bold: best "
+        "of the column; underlined or in italics: second.",
     ]
     if setting.methods is not None:
         return notes

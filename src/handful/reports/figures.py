@@ -150,7 +150,7 @@ def accuracy_by_cost(rows: Sequence[Row]) -> Figure:
             axis.grid(alpha=0.25)
         across[0].set_ylabel("accuracy (%), bar: 95 %")
     for axis in axes[-1]:
-        axis.set_xlabel("milliseconds an episode")
+        axis.set_xlabel("ms of processor time an episode")
     add_legend(figure, list(zip(drawn.values(), drawn, strict=True)), loc="outside right upper", fontsize=8)
     return figure
 

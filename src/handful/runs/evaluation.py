@@ -167,8 +167,9 @@ def evaluate_run(
     choices, chosen_on = wanted.apply(learner, config, protocol, of_validation)
     vectors = embedded.items(learner, test, tick)
     ticking, begun = tick("episodes", protocol.splits * protocol.episodes), time.perf_counter()
+    used = time.process_time()
     accuracy = evaluate(learner.method, vectors, test, protocol, choices.iterations, progress=ticking)
-    done = time.perf_counter()
+    done, used = time.perf_counter(), time.process_time() - used
     result = Result(
         method=wanted.method or config.method,
         title=learner.method.title,
@@ -183,6 +184,7 @@ def evaluate_run(
         trained=_trained(config, state),
         wall_seconds=round(done - started, 3),
         episodes_per_second=round(accuracy.episodes / (done - begun), 1),
+        processor_seconds=round(used, 4),
     )
     if not is_shipped(folder):
         _keep(result, folder, choices.iterations, wanted)

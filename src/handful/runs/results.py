@@ -56,6 +56,7 @@ class Result:
         values: of the method's options, chosen there.
         trained: the training behind it.
         wall_seconds, episodes_per_second, torch: how long it took, how fast the episodes were, on which PyTorch.
+        processor_seconds: time of all processor cores for the episodes, which other processes do not add to.
     """
 
     method: str
@@ -82,6 +83,7 @@ class Result:
     trained: Trained
     wall_seconds: float = 0.0
     episodes_per_second: float = 0.0
+    processor_seconds: float = 0.0
     torch: str = ""
 
     def to_json(self) -> dict[str, Any]:
@@ -195,7 +197,7 @@ _SOUND: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(
         ("method", "title", "run", "dataset", "fingerprint", "torch"), lambda value: isinstance(value, str)
     ),
-    **dict.fromkeys(("wall_seconds", "episodes_per_second"), lambda value: is_number(value, 0.0)),
+    **dict.fromkeys(("wall_seconds", "episodes_per_second", "processor_seconds"), lambda value: is_number(value, 0.0)),
     "cluster_multiplier": lambda value: value is None or is_number(value, 0.0),
     "trials": lambda value: _count(value, 0),
     "iterations_chosen_on": lambda value: value is None or isinstance(value, str),

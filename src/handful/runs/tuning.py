@@ -17,7 +17,7 @@ from ..datasets import ImageSet
 from ..methods import Method
 from .episodes import CHOICE_EPISODES, MOST_ITERATIONS, Protocol, Tick, best_iterations, evaluate
 
-TRIAL_EPISODES = 150  # of a search, for each trial, or as many as are tested, if that is less; the same for all trials
+TRIAL_EPISODES = 100  # of a search, for each trial, or as many as are tested, if that is less; the same for all trials
 # Of cluster_scale, tried for every method. Of equally good ones the first is taken, so those near 1 come first.
 MULTIPLIERS = (1.0, 0.5, 2.0, 0.2, 5.0, 0.1, 10.0)
 
