@@ -286,10 +286,18 @@ def test_the_backbone_of_any_run_will_do(name):
         ("laplacian-shot", {"weight": -1.0}, "weight must be a number from 0 up, got -1.0"),
         ("pt-map", {"power": 0.0}, "power must be a number above 0 and at most 1, got 0.0"),
         ("paddle", {"penalty": -0.5}, "penalty must be a number from 0 up, got -0.5"),
-        ("alpha-tim", {"alpha": 1.0}, "alpha must be a number above 0 other than 1, got 1.0"),
+        ("alpha-tim", {"alpha": 0.0}, "alpha must be a number above 0, got 0.0"),
+        ("alpha-tim", {"certainty": -1.0}, "certainty must be a number from 0 up, got -1.0"),
         ("alpha-tim", {"momentum": 1.0}, "rate must be above 0 and momentum from 0 to below 1"),
     ],
 )
 def test_options_that_cannot_be_meant(name, options, sentence):
     with pytest.raises(HandfulError, match=sentence):
         method(name, **options)
+
+
+def test_alpha_at_one_is_the_limit_of_alphas_near_it():
+    """There H_alpha is the entropy: TIM."""
+    episode = make_episode(spread=3.0)
+    near, at = (torch.log_softmax(method("alpha-tim", alpha=alpha).eval()(episode), -1) for alpha in (1 + 1e-7, 1.0))
+    torch.testing.assert_close(near, at, atol=1e-5, rtol=0)

@@ -25,21 +25,32 @@ class PrototypeRectification(AdaptingMethod):
     Args:
         scale: multiplies the cosines.
         most: points of the set that join a class, those with the largest cosines; fewer if fewer are nearest to it.
+        move_queries: whether queries are classified where the set has been moved to, or where they are, as EasyFSL has
+            it.
     """
 
     title = "BD-CSPN"
     summary = "class means corrected once by a shift and by the surest unlabelled images"
     tunables: ClassVar[dict[str, Range]] = {"cluster_scale": Range(0.1, 10.0), "most": Range(1, 20, "whole")}
 
-    def __init__(self, dim: int, ways: int, *, scale: float = SCALE, most: int = MOST, **options: Any) -> None:
+    def __init__(
+        self,
+        dim: int,
+        ways: int,
+        *,
+        scale: float = SCALE,
+        most: int = MOST,
+        move_queries: bool = True,
+        **options: Any,
+    ) -> None:
         super().__init__(dim, ways, scale=scale, **options)
         check_at_least(1, most=most)
-        self.most = most
+        self.most, self.move_queries = most, move_queries
 
     def classify(self, task: Task) -> Tensor:
-        task = shifted(task)
-        means = rectified(task, self.soft_scale, self.most)
-        return self.scale * task.query @ unit(means).mT
+        moved = shifted(task)
+        means = rectified(moved, self.soft_scale, self.most)
+        return self.scale * (moved if self.move_queries else task).query @ unit(means).mT
 
 
 def shifted(task: Task) -> Task:

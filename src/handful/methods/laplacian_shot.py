@@ -27,6 +27,9 @@ class LaplacianShot(AdaptingMethod):
         neighbours: of each point, by distance, without itself.
         steps: how often the soft labels are computed.
         rectify: take the class means of BD-CSPN, as published; else those of the labelled points.
+        rectify_scale: of the weights of points in these means; EasyFSL has 1.
+        most: points of the set that count for such a mean.
+        labelled_neighbours: whether labelled points are in the graph; False as published.
     """
 
     title = "LaplacianShot"
@@ -47,20 +50,27 @@ class LaplacianShot(AdaptingMethod):
         neighbours: int = 3,
         steps: int = 20,
         rectify: bool = True,
+        rectify_scale: float = SCALE,
+        most: int = MOST,
+        labelled_neighbours: bool = True,
         **options: Any,
     ) -> None:
         super().__init__(dim, ways, scale=scale, **options)
-        check_at_least(1, neighbours=neighbours, steps=steps)
-        if not weight >= 0:
-            raise HandfulError(f"weight must be a number from 0 up, got {weight}")
+        check_at_least(1, neighbours=neighbours, steps=steps, most=most)
+        for name, value in {"weight": weight, "rectify_scale": rectify_scale}.items():
+            if not value >= 0:
+                raise HandfulError(f"{name} must be a number from 0 up, got {value}")
+        self.rectify_scale, self.most, self.labelled_neighbours = rectify_scale, most, labelled_neighbours
         self.weight, self.neighbours, self.steps, self.rectify = weight, neighbours, steps, rectify
 
     def classify(self, task: Task) -> Tensor:
-        means = rectified(shifted(task), SCALE, MOST) if self.rectify else task.support.mean(-2)
+        means = rectified(shifted(task), self.rectify_scale, self.most) if self.rectify else task.support.mean(-2)
         alone = 0.5 * F.projected_logits(task.query, means, None)
         if task.others.shape[-2] == 0:
             return self.scale * alone
         points, given = task.points, task.labels
+        if not self.labelled_neighbours:
+            points, given = task.others, given[:0]
         gram = points @ points.mT
         graph = nearest(gram, self.neighbours, itself=True)  # (..., n, n)
         unary = self.soft_scale * 0.5 * F.projected_logits(points, means, None)
