@@ -10,7 +10,9 @@ import torch
 from episodes import DIM, WAYS, make_episode, method
 from torch.nn.functional import cross_entropy
 
-from handful import HandfulError
+from handful import Episode, HandfulError, build_method
+from handful.embedders.backbones import build_backbone
+from handful.runs.learner import Learner
 
 
 def naive(model, episode, iterations, scale=10.0, steps=10, fine_steps=5):
@@ -117,3 +119,29 @@ def test_training_moves_the_rate_and_the_weights_of_points():
 def test_options_that_cannot_be_meant(options, sentence):
     with pytest.raises(HandfulError, match=sentence):
         method("lst", **options)
+
+
+def test_scale_and_shift_leave_the_rest_of_the_backbone_as_it_is():
+    torch.manual_seed(0)
+    backbone = build_backbone("conv4", 1, 28)
+    learner = Learner(backbone, build_method("lst", backbone.dim, 2, scale_and_shift=True))
+    learned = {name for name, parameter in backbone.named_parameters() if parameter.requires_grad}
+    norms = {name for name, module in backbone.named_modules() if isinstance(module, torch.nn.BatchNorm2d)}
+    assert learned == {f"{name}.{part}" for name in norms for part in ("weight", "bias")}
+    before = {name: value.clone() for name, value in backbone.named_parameters()}
+
+    def images(*shape):
+        return torch.randint(0, 256, (*shape, 28, 28, 1), dtype=torch.uint8)
+
+    labels = torch.arange(2).repeat(3)
+    episode = Episode(images(2, 1), images(6), images(8), labels, torch.zeros(8, dtype=torch.long))
+    optimiser = torch.optim.SGD(learner.turn_parameters()["learner"], lr=0.1, weight_decay=0.1)
+    learner(episode).backward()
+    optimiser.step()
+    moved = {name for name, value in backbone.named_parameters() if not torch.equal(value, before[name])}
+    assert moved == learned
+
+
+def test_a_backbone_without_normalisation_has_no_scales_and_shifts():
+    with pytest.raises(HandfulError, match="this backbone has none"):
+        Learner(torch.nn.Linear(4, 4), build_method("lst", 4, 2, scale_and_shift=True))

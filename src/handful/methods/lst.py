@@ -7,6 +7,7 @@ surest unlabelled images with the labels that it has given them, weighted by a n
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
@@ -18,6 +19,7 @@ from ..errors import HandfulError
 from .adapting import Task, check_at_least
 from .base import Method, Range
 
+NORMS = (nn.modules.batchnorm._BatchNorm, nn.GroupNorm, nn.LayerNorm)
 HIDDEN = 64  # units of the network that weights unlabelled images
 
 
@@ -41,6 +43,8 @@ class SelfTraining(Method):
         steps: with unlabelled points.
         fine_steps: after them, on the support alone.
         rate: where the learned rate starts.
+        scale_and_shift: of the backbone, learn only a scale and a shift of each channel: those of its normalisation
+            layers. All other weights stay as they were in the run that it starts from.
     """
 
     title = "LST"
@@ -59,9 +63,11 @@ class SelfTraining(Method):
         fine_steps: int = 5,
         rate: float = 0.1,
         iterations: int = 3,
+        scale_and_shift: bool = False,
         **options: Any,
     ) -> None:
         super().__init__(dim, ways, scale=scale, iterations=iterations, **options)
+        self.scale_and_shift = scale_and_shift
         check_at_least(1, most=most, steps=steps)
         check_at_least(0, fine_steps=fine_steps)
         if not (rate > 0 and math.isfinite(rate)):
@@ -70,6 +76,17 @@ class SelfTraining(Method):
         self.log_rate = nn.Parameter(torch.tensor(math.log(rate)))
         self.of_point, self.of_class = nn.Linear(dim, HIDDEN), nn.Linear(dim, HIDDEN, bias=False)
         self.last = nn.Linear(HIDDEN, 1, bias=False)
+
+    def attach(self, backbone: nn.Module, to_input: Callable[[Tensor], Tensor]) -> None:
+        if not self.scale_and_shift:
+            return
+        norms = [module for module in backbone.modules() if isinstance(module, NORMS)]
+        learned = [parameter for norm in norms for parameter in norm.parameters()]
+        if not learned:
+            raise HandfulError("scale_and_shift learns those of normalisation layers, but this backbone has none")
+        backbone.requires_grad_(False)
+        for parameter in learned:
+            parameter.requires_grad_()
 
     def trajectory(self, episode: Episode, iterations: int) -> Tensor:
         return torch.stack([fine for _, fine in self._stages(episode, iterations)])
