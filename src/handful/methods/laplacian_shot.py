@@ -38,6 +38,7 @@ class LaplacianShot(AdaptingMethod):
         "scale": Range(0.1, 10.0),
         "weight": Range(0.1, 10.0),
         "neighbours": Range(1, 10, "whole"),
+        "rectify_scale": Range(0.03, 3.0),
     }
 
     def __init__(
