@@ -17,7 +17,7 @@ from ..reports.page import Entry, ranks
 from ..runs.results import format_accuracy
 from ..runs.tuning import TRIAL_EPISODES
 from .cell import Measurement
-from .contents import over_seeds
+from .job import over_seeds
 from .paper import LATER, START, SYSTEMS, System
 
 if TYPE_CHECKING:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from ..datasets.base import Bar
 from ..reports.figures import Row
 from ..runs.episodes import MOST_ITERATIONS
-from ..runs.results import format_accuracy
 from ..runs.tuning import MULTIPLIERS
 from .figures import FIGURES
-from .job import Job, Section, section_of
+from .job import Job, Section, over_seeds, section_of
 from .paper import BUDGETS, PUBLISHED, PUBLISHED_TEST_WAYS, START, Column, System
 from .plan import Setting, Source
 
@@ -40,25 +39,6 @@ def _table(job: Job, what: str) -> Section:
         + _about_published(setting, bool(published))
     )
     return section_of(job, what, rows, notes)
-
-
-def over_seeds(job: Job, sources: dict[int, Source]) -> Row:
-    """The mean over the seeds that are there; what was chosen on validation classes is that of the first of them."""
-    there = {seed: result for seed, source in sources.items() if (result := job.result(source)) is not None}
-    results = list(there.values())
-    first = results[0] if results else None
-    means, intervals = [one.mean for one in results], [one.interval for one in results if one.interval is not None]
-    lacking = [source.cell for seed, source in sources.items() if seed not in there]
-    state = "measured" if not lacking else "missing" if any(c not in job.outcomes for c in lacking) else "failed"
-    return {
-        "accuracy": sum(means) / len(means) if means else None,
-        "interval": sum(intervals) / len(intervals) if intervals else None,
-        "split_interval": first and first.split_interval, "refinements": first and first.iterations,
-        "cluster_multiplier": first and first.cluster_multiplier,
-        "seeds": len(means), "lowest": min(means, default=None), "highest": max(means, default=None),
-        "by_seed": "; ".join(f"{seed}: {format_accuracy(one.mean, one.interval)}" for seed, one in there.items()),
-        "state": state,
-    }  # fmt: skip
 
 
 def _about_choice(setting: Setting) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from ..checkpoint import checksum
 from ..datasets import ImageSet
 from ..reports.figures import Row
-from ..runs.results import Result
+from ..runs.results import Result, format_accuracy
 from .cell import Cell, Outcome
 from .paper import VARIANTS
 from .plan import Setting, Source
@@ -100,6 +100,25 @@ def settings_of(setting: Setting) -> dict[str, Any]:
         found["start"] = checksum(setting.given_start / "checkpoint", "best")
     settings: dict[str, Any] = json.loads(json.dumps(found))  # as they are read again: lists for tuples
     return settings
+
+
+def over_seeds(job: Job, sources: dict[int, Source]) -> Row:
+    """The mean over the seeds that are there; what was chosen on validation classes is that of the first of them."""
+    there = {seed: result for seed, source in sources.items() if (result := job.result(source)) is not None}
+    results = list(there.values())
+    first = results[0] if results else None
+    means, intervals = [one.mean for one in results], [one.interval for one in results if one.interval is not None]
+    lacking = [source.cell for seed, source in sources.items() if seed not in there]
+    state = "measured" if not lacking else "missing" if any(c not in job.outcomes for c in lacking) else "failed"
+    return {
+        "accuracy": sum(means) / len(means) if means else None,
+        "interval": sum(intervals) / len(intervals) if intervals else None,
+        "split_interval": first and first.split_interval, "refinements": first and first.iterations,
+        "cluster_multiplier": first and first.cluster_multiplier,
+        "seeds": len(means), "lowest": min(means, default=None), "highest": max(means, default=None),
+        "by_seed": "; ".join(f"{seed}: {format_accuracy(one.mean, one.interval)}" for seed, one in there.items()),
+        "state": state,
+    }  # fmt: skip
 
 
 def _sources(planned: Any) -> Iterator[Source]:
