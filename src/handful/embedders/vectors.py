@@ -27,6 +27,7 @@ HEADER = 128  # bytes before the numbers of a .npy file
 DIGEST, CHECKSUM = 32, 8  # bytes
 ENDING = ".npy"
 Rows = NDArray[np.int64]
+_NO_ROWS = np.zeros(0, dtype=np.int64)
 
 
 class VectorFolder:
@@ -57,11 +58,6 @@ class VectorFolder:
         self._sound: set[int] = set()
         self._rows = rows
         self.shape = (len(rows) if rows is not None else int(self._ends[-1]) if counts else 0, dim)
-
-    @property
-    def borders(self) -> Rows | None:
-        """The rows at which shards end; None if the rows are chosen ones."""
-        return self._ends if self._rows is None else None
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -157,29 +153,46 @@ class VectorFolder:
             raise HandfulError(f"{path} is damaged: it holds no vectors of {self.origin.dim} numbers; remove its .json")
         return size // row
 
-    def _mapped(self, shard: int) -> Vectors:
-        path = self.path / f"{self.shards[shard]}{ENDING}"
+    def _path(self, shard: int) -> Path:
+        return self.path / f"{self.shards[shard]}{ENDING}"
+
+    def _check(self, shard: int) -> int:
+        """How many vectors a shard has; its header must say the same."""
         count = int(self._ends[shard] - (self._ends[shard - 1] if shard else 0))
         if shard not in self._sound:
-            with path.open("rb") as file:
+            with self._path(shard).open("rb") as file:
                 if file.read(HEADER) != npy_header(count, self.shape[1]):
-                    raise HandfulError(f"{path} is damaged: it is no array of shape {(count, self.shape[1])}")
+                    raise HandfulError(f"{self._path(shard)} is damaged: it is no array of {(count, self.shape[1])}")
             self._sound.add(shard)
-        if not count:
+        return count
+
+    def _mapped(self, shard: int) -> Vectors:
+        if not (count := self._check(shard)):
             return np.zeros((0, self.shape[1]), dtype=self.dtype)
         # A map of its own for each read: pages that are no longer in use leave this process with it.
-        return np.memmap(path, dtype=self.dtype, mode="r", offset=HEADER, shape=(count, self.shape[1]))
+        return np.memmap(self._path(shard), dtype=self.dtype, mode="r", offset=HEADER, shape=(count, self.shape[1]))
 
     def _between(self, start: int, stop: int) -> Vectors:
-        parts = []
-        while start < stop:
-            shard = int(np.searchsorted(self._ends, start, side="right"))
-            first, end = int(self._ends[shard - 1]) if shard else 0, int(self._ends[shard])
-            parts.append(self._mapped(shard)[start - first : min(stop, end) - first])
-            start = min(stop, end)
-        if len(parts) == 1:
-            return parts[0]
-        return np.concatenate(parts) if parts else np.zeros((0, self.shape[1]), dtype=self.dtype)
+        """A view of one shard; rows that lie in several are read into one array."""
+        first = int(np.searchsorted(self._ends, start, side="right"))
+        if start == stop or stop <= self._ends[first]:
+            begin = int(self._ends[first - 1]) if first else 0
+            return self._mapped(first)[start - begin : stop - begin] if start < stop else self._gathered(_NO_ROWS)
+        found = np.empty((stop - start, self.shape[1]), dtype=self.dtype)
+        place, row = found.reshape(-1).view(np.uint8).data, 4 * self.shape[1]
+        for shard in range(first, int(np.searchsorted(self._ends, stop, side="left")) + 1):
+            begin, end = int(self._ends[shard - 1]) if shard else 0, int(self._ends[shard])
+            low, high = max(start, begin), min(stop, end)
+            self._check(shard)
+            # Not by a map: each of its pages would have to be fetched, and left again, for one copy.
+            with self._path(shard).open("rb", buffering=0) as file:
+                file.seek(HEADER + row * (low - begin))
+                wanted = place[row * (low - start) : row * (high - start)]
+                while wanted and (count := file.readinto(wanted)):
+                    wanted = wanted[count:]
+            if wanted:
+                raise HandfulError(f"{self._path(shard)} became shorter while it was read")
+        return found
 
     def _gathered(self, rows: Rows) -> Vectors:
         found = np.empty((len(rows), self.shape[1]), dtype=self.dtype)

@@ -27,7 +27,6 @@ CHUNK_BYTES = 64 << 20  # of the rows of X that are read at a time, and of their
 TINY = 1e-12  # of a sum in float64: what is shorter has cancelled out
 ROUNDING = 4  # machine epsilons: what is shorter, of a difference of unit vectors, is their rounding
 FEW = 64  # columns
-FEWEST = 1024  # rows of a file that are worth a chunk of their own
 FREE, NONE = -1, -2  # labels of unlabelled rows, and of rows known to be of no class
 
 
@@ -95,26 +94,11 @@ class Points:
 def chunks(x: Floats, width: int = 0, count: int | None = None) -> Iterator[slice]:
     """Slices of rows of some megabytes each, of X or of an array with ``width`` columns, if that is wider.
 
-    They cover all rows of X, or the first ``count``. Of an X in several files, each lies in one file, unless that is
-    small: then nothing is copied.
+    They cover all rows of X, or the first ``count``.
     """
     step = max(1, CHUNK_BYTES // max(1, max(width, x.shape[1]) * x.dtype.itemsize))
-    borders = getattr(x, "borders", None)
-    if borders is not None and count is None:
-        return _between(borders, max(1, step // 2))
     count = len(x) if count is None else count
     return (slice(start, min(start + step, count)) for start in range(0, count, step))
-
-
-def _between(borders: NDArray[np.int64], step: int) -> Iterator[slice]:
-    start = 0
-    for end in borders.tolist():
-        while end - start > step:
-            yield slice(start, start + step)
-            start += step
-        if end - start >= FEWEST or (end == borders[-1] and end > start):
-            yield slice(start, end)
-            start = end
 
 
 def measured(vectors: Floats) -> tuple[Floats, Floats, NDArray[np.int16]]:
