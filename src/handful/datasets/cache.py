@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -114,17 +115,20 @@ def _damaged(folder: Path) -> bool:
     return damaged
 
 
-def pictures(listing: Listing, size: int, channels: int, start: int = 0) -> Iterator[tuple[Item, Picture | str]]:
+def pictures(
+    listing: Listing, size: int, channels: int, start: int = 0, *, crop: bool = False
+) -> Iterator[tuple[Item, Picture | str]]:
     """Every image of a listing from number ``start`` on, decoded, in order; or the reason why it cannot be decoded."""
+    read = partial(decode, size=size, channels=channels, crop=crop)
     with quiet(), ThreadPoolExecutor(WORKERS) as pool:
         waiting: deque[tuple[Item, Future[Picture] | Picture | str]] = deque()
         for item in listing.items(start):
             try:
                 payload = item.read()
                 if not SMALL <= len(payload) <= HUGE:
-                    waiting.append((item, decode(payload, size, channels)))
+                    waiting.append((item, read(payload)))
                 else:
-                    waiting.append((item, pool.submit(decode, payload, size, channels)))
+                    waiting.append((item, pool.submit(read, payload)))
             except BrokenImage as error:
                 waiting.append((item, str(error)))
             if len(waiting) > 2 * WORKERS:

@@ -52,9 +52,10 @@ class Picture:
     height: int
 
 
-def decode(payload: Payload, size: int, channels: int) -> Picture:
-    """Pixels (size, size, channels) of an image file or of an array; the shape is stretched to a square.
+def decode(payload: Payload, size: int, channels: int, *, crop: bool = False) -> Picture:
+    """Pixels (size, size, channels) of an image file or of an array.
 
+    The shape is stretched to a square, or, with ``crop``, the largest square in its middle is taken.
     Rotation by EXIF is undone, transparency is laid on white, 16-bit and float images are scaled to 8 bits, and of an
     animation the first frame is taken.
 
@@ -72,7 +73,8 @@ def decode(payload: Payload, size: int, channels: int) -> Picture:
             width, height = full if image.size == drafted else full[::-1]
             image = _plain(image, "L" if channels == 1 else "RGB")
             if image.size != (size, size):  # large ones first by whole factors, which is faster and looks the same
-                image = image.resize((size, size), Image.Resampling.LANCZOS, reducing_gap=3)
+                box = _middle(*image.size) if crop else None
+                image = image.resize((size, size), Image.Resampling.LANCZOS, box, reducing_gap=3)
             pixels = np.asarray(image, dtype=np.uint8).reshape(size, size, channels)
     except BrokenImage:
         raise
@@ -118,6 +120,17 @@ def quiet() -> Iterator[None]:
             yield
     finally:
         Image.core.set_block_size(block)  # type: ignore[attr-defined]
+
+
+def _middle(width: int, height: int) -> tuple[float, float, float, float]:
+    """The largest square in the middle of an image: left, top, right, bottom.
+
+    >>> _middle(400, 300)
+    (50.0, 0.0, 350.0, 300.0)
+    """
+    side = min(width, height)
+    left, top = (width - side) / 2, (height - side) / 2
+    return left, top, left + side, top + side
 
 
 def opened(content: bytes, size: int) -> Image.Image:

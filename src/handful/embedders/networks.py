@@ -29,7 +29,7 @@ class Network:
     could be trusted, and take less than half the time.
     """
 
-    any_thread = True  # as in RuntimeNetwork
+    any_thread, crop = True, False
 
     def __init__(
         self, name: str, network: nn.Module, image_size: int, channels: int, prepare: Callable[[Tensor], Tensor],

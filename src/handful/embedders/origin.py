@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import HandfulError
-from .base import MOST_SIZE, Embedder
+from .base import CROPPED, MOST_SIZE, STRETCH, Embedder
 from .precomputed import MOST_DIM, Precomputed
 
 
@@ -39,6 +39,12 @@ class Origin:
     def is_file(self) -> bool:
         """Whether the vectors come from a file, so that no new image can be embedded."""
         return self.image_size == 0
+
+    @property
+    def embedder(self) -> str:
+        """The name by which the same vectors are to be had: earlier versions stretched photographs to a square."""
+        old = self.name.startswith("efficientnet-lite") and ":" not in self.name and not self.weights.endswith(CROPPED)
+        return f"{self.name}:{STRETCH}" if old and self.weights else self.name
 
     def check(self, embedder: Embedder | Precomputed) -> None:
         """Raise if an embedder gives other vectors than these."""

@@ -33,7 +33,7 @@ class RuntimeNetwork:
         runtime: the module ``onnxruntime``.
     """
 
-    any_thread = True  # it may compute in another thread than the one that loaded it, while that decodes images
+    any_thread, crop = True, False
 
     def __init__(self, name: str, weights: str, graph: bytes, runtime: Any) -> None:
         options = runtime.SessionOptions()

@@ -170,7 +170,8 @@ def _embedded(
     tick = bar(f"embedding with {embedder.name}", len(missing)) if missing else None
     wanted = [Item(items[n].name, items[n].label, partial(_unchanged, items[n], digests[n])) for n in missing]
     listing = Listing((), len(missing), lambda start: iter(wanted))
-    decoded = zip(missing, pictures(listing, embedder.image_size, embedder.channels), strict=True)
+    crop = getattr(embedder, "crop", False)
+    decoded = zip(missing, pictures(listing, embedder.image_size, embedder.channels, crop=crop), strict=True)
     size = max(1, BATCH_PIXELS // embedder.image_size**2)
     waiting: deque[tuple[list[int], dict[int, str], Future[Vectors]]] = deque()
     ahead = 1 if getattr(embedder, "any_thread", False) else 0

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from ..embedders.base import STRETCH
 from ..embedders.shipped import is_shipped, run_of
 from ..errors import HandfulError
 from ..io import write_atomic
@@ -145,7 +146,7 @@ def _head_name(embedder: str) -> str:
     except HandfulError:  # no run of this name
         return embedder
     if run is None:
-        return embedder
+        return embedder.removesuffix(f":{STRETCH}")
     return f"conv4:{run.resolve().name.removeprefix('tac-')}" if is_shipped(run) else ""
 
 

@@ -124,7 +124,11 @@ def load_model(path: Path, embedder: str | None, device: str) -> tuple[TACClassi
     """The model, and the embedder that its rows were made by."""
     classifier = TACClassifier.load(path)
     origin = classifier.embedder_
-    source = _named(path, origin, device) if embedder is None else load_embedder(embedder, device)
+    if embedder is None:
+        source = _named(path, origin, device)
+    else:
+        same = origin is not None and embedder == origin.name
+        source = load_embedder(origin.embedder if origin is not None and same else embedder, device)
     if origin is not None:
         origin.check(source)
     elif source.dim != classifier.n_features_in_:
@@ -148,7 +152,7 @@ def _named(path: Path, origin: Origin | None, device: str) -> Embedder | Precomp
             f"add --embedder {name}"
         )
     try:
-        return load_embedder(origin.name, device)
+        return load_embedder(origin.embedder, device)
     except HandfulError as error:
         raise HandfulError(f"{error} (if it was moved, say with --embedder where it is)") from error
 
