@@ -16,6 +16,7 @@ from handful.datasets.base import Item
 from handful.datasets.images import BrokenImage
 from handful.embedders import embed_images
 from handful.embedders.store import RECORD, Store
+from handful.embedders.vectors import VectorFolder
 
 
 @pytest.fixture(autouse=True)
@@ -331,3 +332,87 @@ def test_an_image_that_is_there_twice_and_broken():
     found, broken = embed_images(Counting(), [text, *items(pixels), text, *items(pixels)])
     np.testing.assert_array_equal(found, [image.sum(1) for image in [*pixels, *pixels]])
     assert list(broken) == [0, 3] and broken[0] == broken[3]
+
+
+# --- Shards: the format of 'handful embed'
+
+
+@pytest.fixture
+def sealing(monkeypatch):
+    monkeypatch.setattr("handful.embedders.store.SEAL", 8)
+    monkeypatch.setattr("handful.embedders.store.BATCH_PIXELS", 5 * 16 * 16)
+
+
+def test_a_store_is_a_folder_of_vectors(sealing):
+    pixels, embedder = arrays(23), Counting()
+    whole, _ = embed_images(embedder, items(pixels))
+    store = Store(embedder)
+    folder = VectorFolder(store.folder)
+    assert len(folder) == store.sealed.count() == 20 and len(store.rows()) == 3, "the newest are in the log"
+    assert not list(folder.damaged()) and folder.origin.dim == 16
+    found = dict(zip(folder.names, folder[:], strict=True))
+    for image, vector in zip(pixels[:20], whole, strict=False):
+        np.testing.assert_array_equal(found[hashed(image).hex()], vector)
+    again, _ = embed_images(embedder, items(pixels[::-1]))
+    np.testing.assert_array_equal(again, whole[::-1])
+    assert embedder.seen == 23
+
+
+def test_a_large_log_of_an_earlier_version_becomes_shards(sealing, monkeypatch):
+    pixels, embedder = arrays(30), Counting()
+    with monkeypatch.context() as before:
+        before.setattr("handful.embedders.store.SEAL", 1000)
+        whole, _ = embed_images(embedder, items(pixels))
+    assert len(Store(embedder).rows()) == 30
+    embed_images(embedder, items(arrays(1, seed=1)))
+    assert Store(embedder).sealed.count() == 31 and not Store(embedder).rows()
+    again, _ = embed_images(embedder, items(pixels))
+    np.testing.assert_array_equal(again, whole)
+    assert embedder.seen == 31
+
+
+@pytest.mark.parametrize("ending", [".npy", ".json"])
+def test_a_damaged_shard_costs_what_was_in_it_and_no_answer(sealing, ending, capfd):
+    pixels, embedder = arrays(20), Counting()
+    whole, _ = embed_images(embedder, items(pixels))
+    folder = VectorFolder(Store(embedder).folder)
+    path = folder.path / f"{folder.shards[0]}{ending}"
+    flip(path, 128 + 4 * 16 * 3 + 2 if ending == ".npy" else 0)
+    again, _ = embed_images(embedder, items(pixels))
+    np.testing.assert_array_equal(again, whole)
+    assert embedder.seen == (21 if ending == ".npy" else 30)
+    assert ("1 of 20 vectors in" in capfd.readouterr().err) == (ending == ".npy")
+    last, _ = embed_images(embedder, items(pixels))
+    np.testing.assert_array_equal(last, whole)
+    assert embedder.seen == (21 if ending == ".npy" else 30) and not capfd.readouterr().err, "it is whole again"
+
+
+def test_a_kill_while_a_shard_is_made(sealing, monkeypatch):
+    pixels = arrays(12)
+    sync, calls = os.fsync, 0
+
+    class Killed(BaseException):
+        pass
+
+    def dies(handle):
+        nonlocal calls
+        calls += 1
+        if calls == deadly:
+            raise Killed
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", dies)
+    deaths = 0
+    for deadly in range(1, 30):
+        embedder, calls = Counting(), 0
+        embedder.key = f"killed-{deadly}"
+        try:
+            embed_images(embedder, items(pixels))
+        except Killed:
+            deaths += 1
+        calls = 100
+        found, _ = embed_images(embedder, items(pixels))
+        np.testing.assert_array_equal(found, [image.sum(1) for image in pixels])
+        assert embedder.seen <= 12 + 5, "one batch is done again, at most"
+        VectorFolder(Store(embedder).folder)
+    assert deaths > 8

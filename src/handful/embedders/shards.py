@@ -148,9 +148,14 @@ class ShardFolder:
                 yield name, f"{found['slug']} {found['key']}"
 
     def write(self, part: Part) -> None:
-        write_atomic(self.path / f"{part.name}{self.ending}", part.content)
+        self.write_to(self.path, self.ending, part)
+
+    @staticmethod
+    def write_to(path: Path, ending: str, part: Part) -> None:
+        """Write a shard to a folder: the content, then the JSON file that makes it valid."""
+        write_atomic(path / f"{part.name}{ending}", part.content)
         about = part.about | {"sha256": hashlib.sha256(part.content).hexdigest()}
-        write_json(self.path / f"{part.name}.json", about)
+        write_json(path / f"{part.name}.json", about)
 
     def tidy(self, units: list[Unit]) -> int:
         """Remove shards of units that these sources no longer have, as their images changed; how many."""

@@ -1,9 +1,11 @@
 """Vectors computed once: kept by the content of the image and the embedder, so that a second run costs nothing.
 
-A store is a folder per embedder with two files that grow together: ``vectors.bin``, and ``digests.bin``, which has a
-record per vector: the digest of the image (32 bytes), and a checksum of digest and vector (8 bytes). The vectors of a
-batch are on disk before their digests are, so embedding that was killed goes on where it was. Whatever is read is held
-against its checksum: a damaged vector counts as not there, and is computed and appended again; the last one holds.
+A store is a folder of vectors per embedder, in the shards of ``handful embed`` (:mod:`.sealed`), and a log of the
+newest ones, which become the next shard. The log is two files that grow together: ``vectors.bin``, and ``digests.bin``,
+which has a record per vector: the digest of the image (32 bytes), and a checksum of digest and vector (8 bytes). The
+vectors of a batch are on disk before their digests are, so embedding that was killed goes on where it was. Whatever is
+read is held against its checksum: a damaged vector counts as not there, and is computed and appended again; the last
+one holds.
 """
 
 from __future__ import annotations
@@ -31,11 +33,14 @@ from ..datasets.images import BrokenImage, printable
 from ..errors import HandfulError, Interrupted
 from ..progress import messages
 from .base import Embedder, Pixels, Vectors
+from .origin import Origin
 from .precomputed import Precomputed
+from .sealed import Sealed
 
 FORMAT = 2  # part of every store's name: raise it when the files, or the pixels that embedders are given, change
 DIGEST, CHECKSUM = 32, 8  # bytes
 RECORD = DIGEST + CHECKSUM
+SEAL = 16384  # vectors in the log from which on they become a shard
 BATCH_PIXELS = 64 * 224 * 224  # of the images that are embedded together
 
 
@@ -99,9 +104,10 @@ class Store:
         key = hashlib.sha256(about.encode()).hexdigest()[:16]
         self.folder, self.dim = cache_root() / "vectors" / f"{slug}-{key}", embedder.dim
         self.digests_path, self.vectors_path = self.folder / "digests.bin", self.folder / "vectors.bin"
+        self.sealed = Sealed(self.folder, Origin.of(embedder))
 
     def rows(self) -> dict[bytes, int]:
-        """The row of each vector in the file, by the digest of its image."""
+        """The row of each vector in the log, by the digest of its image."""
         return _rows(self._records())
 
     def read(self, digests: Sequence[bytes]) -> tuple[Vectors, NDArray[np.bool_]]:
@@ -120,9 +126,13 @@ class Store:
                 complete = file.readinto(vector) == size
                 checksum = records[RECORD * row + DIGEST : RECORD * (row + 1)]
                 sound[place] = complete and _checksum(digests[place], vector) == checksum
-        if damaged := len(wanted) - int(sound.sum()):
+        # After the log: what another process makes a shard of meanwhile is there before it leaves the log.
+        logged = {place for _, place in wanted}
+        with explained(self.folder, "read"):
+            listed = self.sealed.read(digests, vectors, sound, logged)
+        if damaged := listed - int(sound.sum()):
             messages.print(
-                f"{damaged:,} of {len(wanted):,} vectors in {self.folder} are damaged: these images are embedded again",
+                f"{damaged:,} of {listed:,} vectors in {self.folder} are damaged: these images are embedded again",
                 highlight=False,
                 markup=False,
                 soft_wrap=True,
@@ -142,11 +152,29 @@ class Store:
                 (self.vectors_path, 4 * self.dim * count, values.tobytes()),
                 (self.digests_path, RECORD * count, records),
             ):
-                with path.open("ab") as file:
-                    file.truncate(end)
-                    file.write(content)
-                    file.flush()
-                    os.fsync(file.fileno())
+                _append(path, end, content)
+            if count + len(digests) >= SEAL:
+                self._seal()
+
+    def _seal(self) -> None:
+        """Make shards of the log, and empty it, the digests first; damaged vectors are left behind."""
+        records, size = self._records(), 4 * self.dim
+        with self.vectors_path.open("rb") as file:
+            while content := file.read(size * 2 * SEAL):
+                first = (file.tell() - len(content)) // size
+                mine = records[RECORD * first : RECORD * (first + len(content) // size)]
+                digests = [mine[at : at + DIGEST] for at in range(0, len(mine), RECORD)]
+                rows = [content[size * row : size * (row + 1)] for row in range(len(digests))]
+                sums = [mine[at + DIGEST : at + RECORD] for at in range(0, len(mine), RECORD)]
+                sound = [
+                    (digest, row) for digest, row, known in zip(digests, rows, sums, strict=True)
+                    if _checksum(digest, memoryview(row)) == known
+                ]  # fmt: skip
+                if sound:
+                    values = np.frombuffer(b"".join(row for _, row in sound), dtype="<f4").reshape(-1, self.dim)
+                    self.sealed.add([digest for digest, _ in sound], values)
+        for path in (self.digests_path, self.vectors_path):
+            _append(path, 0, b"")
 
     def _records(self) -> bytes:
         with explained(self.folder, "read"):
@@ -266,6 +294,15 @@ def _checksum(digest: bytes, vector: memoryview) -> bytes:
     found = hashlib.sha256(digest)
     found.update(vector)
     return found.digest()[:CHECKSUM]
+
+
+def _append(path: Path, end: int, content: bytes) -> None:
+    """Cut a file to a length, and write behind that."""
+    with path.open("ab") as file:
+        file.truncate(end)
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _size(path: Path) -> int:

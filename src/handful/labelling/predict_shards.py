@@ -69,8 +69,6 @@ def predict_sources(
     embedder: str | None = None,
     form: str = "parquet",
     size: int = UNIT,
-    device: str = "auto",
-    bar: Bar = no_bar,
     **how: Any,
 ) -> tuple[Predicted, Outcome]:
     """Label very many images with a saved model, into a folder of tables. Called again, it goes on.
@@ -83,40 +81,43 @@ def predict_sources(
         embedder: where the embedder of the model is now, if it was moved.
         form: ``parquet`` or ``csv``.
         size: images of a table, about.
-        device: for the embedder.
-        bar: a progress bar.
-        how: ``workers`` and ``ray``, as in :func:`handful.embedders.bulk.embed_sources`.
+        how: ``device``, ``workers``, ``ray`` and ``bar``, as in :func:`handful.embedders.bulk.embed_sources`.
 
     Returns:
         How many images got which label, those of earlier calls included; and what became of this one.
     """
     if form not in FORMATS:
         raise HandfulError(f"unknown format '{form}': choose {' or '.join(FORMATS)}")
-    ending = f".{form}"
-    check_format(ending)
-    file = model_file(Path(model))
+    check_format(f".{form}")
+    file, device = model_file(Path(model)), how.pop("device", "auto")
     from_disk = len(sources) == 1 and is_vector_folder(Path(sources[0]))
     # What is wrong with the model is said before the work.
     loaded = None if from_disk else load_model(file, embedder, device)
     classifier = TACClassifier.load(file) if loaded is None else loaded[0]
     data = file.read_bytes()
     about = {"model": hashlib.sha256(data).hexdigest(), "classes": [str(label) for label in classifier.classes_]}
-    folder = ShardFolder(Path(out), ending, {**about, "size": size})
-    if vectors is not None and loaded is not None and not from_disk:
-        embedded = embed_sources(sources, vectors, loaded[1].name, device=device, size=size, bar=bar, **how)
-        outcome = _from_disk(VectorFolder(vectors), classifier, folder, bar)
+    folder = ShardFolder(Path(out), f".{form}", {**about, "size": size})
+    if loaded is None:
+        outcome = _from_disk(VectorFolder(sources[0]), classifier, folder, how.get("bar", no_bar))
+    elif vectors is not None:
+        embedded = embed_sources(sources, vectors, loaded[1].name, device=device, size=size, **how)
+        outcome = _from_disk(VectorFolder(vectors), classifier, folder, how.get("bar", no_bar))
         outcome.problems, outcome.broken = embedded.problems, embedded.broken
-    elif from_disk:
-        outcome = _from_disk(VectorFolder(sources[0]), classifier, folder, bar)
     else:
-        outcome = run(PredictRecipe(data, embedder, device, size, ending), sources, folder, bar=bar, **how)
-    total = Predicted(dict.fromkeys(about["classes"], 0), classifier.none_threshold_, broken=outcome.broken)
+        outcome = run(PredictRecipe(data, embedder, device, size, f".{form}"), sources, folder, **how)
+    return _counted(classifier, folder, outcome), outcome
+
+
+def _counted(classifier: TACClassifier, folder: ShardFolder, outcome: Outcome) -> Predicted:
+    """How many images got which label, by the descriptions of all tables."""
+    total = Predicted(dict.fromkeys(map(str, classifier.classes_), 0), classifier.none_threshold_)
+    total.broken = outcome.broken
     for name in shard_names(folder.path):
         counted = read_object(folder.path / f"{name}.json").get("summary", {})
         total.none, total.doubtful = total.none + counted["none"], total.doubtful + counted["doubtful"]
         for label, count in counted["counts"].items():
             total.counts[label] += count
-    return total, outcome
+    return total
 
 
 def _from_disk(vectors: VectorFolder, classifier: TACClassifier, folder: ShardFolder, bar: Bar) -> Outcome:
