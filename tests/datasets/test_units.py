@@ -88,6 +88,15 @@ def test_a_folder_of_shards_is_its_shards(tmp_path):
     assert read(plan([str(tmp_path / "shards")])) == CONTENT
 
 
+def test_a_source_is_the_same_however_it_is_named(tmp_path, monkeypatch):
+    path = layouts.folder(tmp_path / "photos", CONTENT)
+    monkeypatch.chdir(tmp_path)
+    keys = [
+        [unit.key for unit in plan([name]).units] for name in (str(path), "photos", "photos/", "./photos/../photos")
+    ]
+    assert all(one == keys[0] for one in keys)
+
+
 def test_an_image_more_changes_one_unit_and_not_all_that_follow(tmp_path):
     content = layouts.images(400)
     path = layouts.folder(tmp_path / "photos", content)

@@ -185,6 +185,8 @@ def _expanded(sources: Iterable[str], found: Plan, inside: str = "") -> Iterator
     """Sources, lists replaced by what they list, relative to where they are; each with the list that it is in."""
     for given in sources:
         place = given if not inside or is_url(given) or Path(given).is_absolute() else _beside(inside, given)
+        if not is_url(place) and (not is_image(place) or Path(place).is_dir()):
+            place = os.path.abspath(place)  # noqa: PTH100 - the same from wherever it is named; links stay what they are
         if place.lower().endswith((".txt", ".lst")):
             if inside:
                 found.problems[place] = f"{printable(inside)} lists another list: name {printable(given)} by itself"

@@ -14,13 +14,15 @@ import warnings
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict
+from functools import partial
 from importlib import import_module
 from typing import Any
 
 from ..datasets.images import printable, quiet
 from ..datasets.units import Unit
-from ..errors import HandfulError
+from ..errors import HandfulError, JobFailed
 from ..machine import cores
+from .base import reason
 from .shards import Part, Task
 from .work import Recipe, attempted
 
@@ -35,7 +37,10 @@ class Labourer:
     def __init__(self, recipe: Recipe) -> None:
         self._quiet = quiet()
         self._quiet.__enter__()
-        self._work = recipe.worker()
+        try:
+            self._work = recipe.worker()
+        except Exception as error:  # an embedder that is not installed there: one sentence, not Ray's many
+            self._work = partial(_fails, str(error) if isinstance(error, HandfulError) else reason(error))
 
     def __call__(self, batch: dict[str, Any]) -> Iterator[dict[str, list[Any]]]:
         for text in batch["task"]:
@@ -44,6 +49,10 @@ class Labourer:
             for part in attempted(self._work, task):
                 whole = asdict(part) | {"about": json.dumps(part.about)}
                 yield {name: [value] for name, value in whole.items()}
+
+
+def _fails(why: str, task: Task) -> Iterator[Part]:
+    raise HandfulError(f"a worker on Ray cannot start: {why}")
 
 
 def by_ray(
@@ -68,10 +77,15 @@ def by_ray(
                     Labourer, fn_constructor_args=(recipe,), batch_size=1, batch_format="numpy", zero_copy_batch=True,
                     compute=pool, num_cpus=1, num_gpus=gpus, max_task_retries=RETRIES,
                 )  # fmt: skip
-            for row in found.iter_rows():
-                about = json.loads(row["about"])
-                tick(int(about.get("seen", 0)))
-                yield Part(str(row["unit"]), str(row["name"]), bytes(row["content"]), about)
+            try:
+                for row in found.iter_rows():
+                    about = json.loads(row["about"])
+                    tick(int(about.get("seen", 0)))
+                    yield Part(str(row["unit"]), str(row["name"]), bytes(row["content"]), about)
+            except (ray.exceptions.RayError, ConnectionError) as error:
+                raise JobFailed(
+                    f"Ray gave up ({reason(error)}); what is done is kept: run the same command again"
+                ) from error
 
 
 def _gpus(ray: Any, device: str) -> int:
