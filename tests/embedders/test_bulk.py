@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 sys.path.append(str(Path(__file__).parents[1] / "datasets"))
 import layouts
@@ -277,6 +279,15 @@ def test_embed_in_python_gives_the_folder(tiny, tmp_path):
     assert list(handful.embed(path, tiny, out=tmp_path / "v").broken) == ["a/text.png"], "also of what was done before"
     with pytest.raises(HandfulError, match="out="):
         handful.embed(path, tiny, ray="local")
+
+
+def test_the_middle_of_a_wide_photograph_is_taken_here_too(tmp_path):
+    buffer = io.BytesIO()
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (40, 120, 3), dtype=np.uint8)).save(buffer, "PNG")
+    photos = layouts.folder(tmp_path / "photos", {"a.png": buffer.getvalue()})
+    here = handful.embed(photos, "efficientnet-lite0")
+    there = handful.embed(photos, "efficientnet-lite0", out=tmp_path / "v")
+    np.testing.assert_array_equal(there.vectors[:], here.vectors)
 
 
 def test_label_takes_the_folder_and_its_model_knows_the_embedder(vectors, tiny, tmp_path):

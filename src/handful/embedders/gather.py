@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -100,13 +101,17 @@ class Gatherer:
 
     def _add(self, found: Gathered, batch: list[Item]) -> None:
         names, digests, pixels = [], [], []
+        decoded = partial(
+            decode, size=self.embedder.image_size, channels=self.embedder.channels,
+            crop=getattr(self.embedder, "crop", False),
+        )  # fmt: skip
         for item in batch:
             if self._stop is not None and self._stop.is_set():
                 raise Stopped
             found.seen += 1
             try:
                 payload: Any = item.read()
-                pixels.append(decode(payload, self.embedder.image_size, self.embedder.channels).pixels)
+                pixels.append(decoded(payload).pixels)
             except BrokenImage as error:
                 found.broken[item.name] = str(error)
                 continue
