@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from test_docs import FENCE
+from test_docs import FENCE, command_lines, faults
 
 ROOT = Path(__file__).parents[1]
 # What is added to a command so that it ends soon; the same options as in earnest, with smaller numbers.
@@ -129,6 +129,12 @@ def test_the_commands_of_the_tutorials_run(tmp_path):
     assert run_notebook(path, tmp_path).returncode == 0
     (words,) = commands(path)
     run(words, tmp_path)
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "tutorials").glob("*.ipynb")), ids=lambda page: page.stem)
+def test_commands_that_a_notebook_names_exist(page):
+    for line in command_lines(texts(page)):
+        assert not faults(line), line
 
 
 def test_every_other_block_of_the_tutorials_is_one_that_runs_above():
