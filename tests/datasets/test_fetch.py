@@ -84,8 +84,10 @@ def test_the_documentation_has_the_same_fingerprints():
 
 def test_the_model_that_comes_along_was_trained_on_the_images_that_are_known():
     folder, known = model_folder("tac-omniglot"), KNOWN["omniglot"]
-    assert json.loads((folder / "config.json").read_text())["fingerprint"] == known.fingerprints["train"]
-    assert known.fingerprints["test"] in (folder / "model.json").read_text()
+    assert (
+        json.loads((folder / "config.json").read_text(encoding="utf-8"))["fingerprint"] == known.fingerprints["train"]
+    )
+    assert known.fingerprints["test"] in (folder / "model.json").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", KNOWN)
