@@ -78,7 +78,8 @@ def _default(parameter: Any) -> str:
 def _prose(text: str | None) -> str:
     """Help as Markdown: without Click's marks; words in angle brackets stay words."""
     cleaned = inspect.cleandoc(text or "").replace("\b", "").replace("\f", "")
-    return re.sub(r"(?<!`)<(\w[\w -]*)>", r"\\<\1>", cleaned)
+    marked = re.sub(r"(?<![`\w-])(--[a-z][\w-]*)(?![^`\n]*`)", r"`\1`", cleaned)  # or it becomes a dash
+    return re.sub(r"(?<!`)<(\w[\w -]*)>", r"\\<\1>", marked)
 
 
 def _cell(text: str) -> str:

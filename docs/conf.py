@@ -42,7 +42,7 @@ autodoc_default_options = {"members": True, "show-inheritance": True}
 autodoc_preserve_defaults = True
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
-napoleon_use_ivar = True
+napoleon_custom_sections = [("Attributes", "params_style")]  # a list; names keep their last underscore
 python_use_unqualified_type_names = True
 maximum_signature_line_length = 88
 default_role = "code"
@@ -123,8 +123,9 @@ def plain_text(app: Sphinx, what: str, name: str, member: object, options: objec
 
 
 def leave_out(app: Sphinx, what: str, name: str, member: object, skip: bool, options: object) -> bool | None:
-    """Leave out what scikit-learn adds to every estimator for the routing of metadata."""
-    return True if re.fullmatch(r"set_\w+_request", name) else None
+    """Leave out what scikit-learn adds to every estimator for the routing of metadata, and what a named tuple adds."""
+    added = re.fullmatch(r"set_\w+_request", name) or str(member.__doc__).startswith("Alias for field number")
+    return True if added else None
 
 
 def setup(app: Sphinx) -> None:

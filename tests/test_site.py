@@ -36,7 +36,10 @@ def test_the_site_builds_without_a_warning(tmp_path):
     commands = (tmp_path / "reference" / "commands.html").read_text(encoding="utf-8")
     assert "handful label" in commands
     assert "--none-threshold" in commands
-    assert "expected_accuracy_" in (tmp_path / "reference" / "python.html").read_text(encoding="utf-8")
+    assert "–" not in commands, "two hyphens of an option became a dash"
+    python = (tmp_path / "reference" / "python.html").read_text(encoding="utf-8")
+    assert "<strong>expected_accuracy_</strong>" in python, "an attribute lost its last underscore"
+    assert "Alias for field number" not in python
     assert "of the others are right" in (tmp_path / "tutorials" / "label-a-folder.html").read_text(encoding="utf-8")
 
 
