@@ -101,6 +101,15 @@ def test_the_command_says_where_to_get_it(name):
     assert list(told["places"]) == list(KNOWN[name].places)
 
 
+def test_a_command_without_the_files_says_how_to_get_them():
+    for name in (*KNOWN, "folder"):
+        done = handful("data", "check", "--dataset", name)
+        assert done.returncode == 2
+        assert (f"'handful data fetch {name}' says where to get them" in " ".join(done.stderr.split())) == (
+            name in KNOWN
+        )
+
+
 def test_downloaded_files_are_verified_and_prepared(downloads, small, monkeypatch):
     told = json.loads(handful("data", "fetch", "mini-imagenet", "--from", downloads, "--json").stdout)
     assert [(file["name"], file["publisher"]) for file in told["files"]] == [

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import HandfulError
+from .known import KNOWN
 
 SPLITS = ("train", "val", "test")
 
@@ -137,7 +138,8 @@ def check_path(spec: DatasetSpec, path: str | Path | None) -> None:
     if path is not None and not spec.needs_path:
         raise HandfulError(f"the data set '{spec.name}' is embedded and reads no files: leave out --data")
     if path is None and spec.needs_path:
-        raise HandfulError(f"the data set '{spec.name}' reads your files: say where they are with --data PATH")
+        where = f" ('handful data fetch {spec.name}' says where to get them)" if spec.name in KNOWN else ""
+        raise HandfulError(f"the data set '{spec.name}' reads your files: say where they are with --data PATH{where}")
 
 
 def find_source(spec: DatasetSpec, split: str, path: str | Path | None, options: dict[str, Any]) -> Source:
