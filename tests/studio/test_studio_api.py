@@ -148,6 +148,23 @@ def test_marks_say_the_same_as_images(client) -> None:
         assert mark["flags"] & 32 and abs(mark["sure"] / 255 - image["confidence"]) < 0.003
 
 
+@pytest.mark.parametrize("path", ["/api/marks", "/api/order", "/api/images?limit=1"])
+def test_an_answer_never_claims_labels_that_came_after_it(client, desk, monkeypatch, path) -> None:
+    client.settled()
+    look = desk.look
+
+    def then_a_label() -> object:
+        found = look()
+        monkeypatch.setattr(desk, "look", look)
+        desk.label([5], "late")
+        return found
+
+    monkeypatch.setattr(desk, "look", then_a_label)
+    answer = client.get(path)
+    revision = answer.headers.get("x-revision") or answer.json()["revision"]
+    assert int(revision) == 0 and desk.book.revision == 1
+
+
 def test_groups_a_map_and_near_duplicates_need_no_label(client, album, open_desk) -> None:
     client.settled()
     groups = client.get("/api/groups").json()

@@ -135,6 +135,21 @@ def test_the_newest_labels_win_and_labelling_does_not_wait() -> None:
     held.learner.end()
 
 
+def test_who_hears_of_a_check_knows_that_predictions_follow() -> None:
+    """Otherwise the confidence of what looks finished still changes."""
+    held, busy = Held(), []
+    held.learner._tell = lambda what: busy.append(held.learner.busy) if what == "checked" else None
+    for number in (0, 1, 60, 61):
+        held.session.label([number], str(held.truth[number]))
+    held.go.release()  # the first predictions, and not those after the check
+    held.learner.start()
+    held.learner.changed()
+    held.wait(lambda: busy)
+    assert busy[0] and held.learner.standing is not None
+    held.go.release()
+    held.learner.end()
+
+
 def test_a_model_that_fails_is_said_and_does_not_stop_the_others() -> None:
     held = Held()
     held.session.see = lambda *arguments: 1 / 0

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from studio_client import COUNT
+from studio_client import COUNT, GUARD
 
 from command import handful
 from handful.studio.start import out_folder
@@ -65,7 +65,7 @@ def test_the_command_prints_one_line_and_serves_until_it_is_interrupted(album, v
             assert second.returncode == 2 and "another studio is at work" in second.stderr
             assert "Traceback" not in second.stderr
             server.send_signal(signal.SIGINT)
-            assert server.wait(60) == 0, "a page that listens does not keep it"
+            assert server.wait(GUARD) == 0, "a page that listens does not keep it"
         out, error = server.communicate()
         assert out == "" and "Traceback" not in error
 
@@ -124,7 +124,7 @@ def test_a_thousand_hostile_requests_get_nothing_and_leave_it_alive(album, vecto
             assert b".jpg" not in answer and b"Traceback" not in answer
         assert page.ask("/api/state")["revision"] == 0
         server.send_signal(signal.SIGINT)
-        assert server.wait(60) == 0
+        assert server.wait(GUARD) == 0
         assert "Traceback" not in server.communicate()[1]
 
 

@@ -191,12 +191,14 @@ class Learner:
         share = hand / len(predictor.rows)
         low, middle, high = (share + (1 - share) * expected[place] for place in (1, 0, 2))
         last = self.standing
-        self.standing = Standing(
-            now.revision, (middle, low, high), last.more if last else 0, last.gain if last else None
-        )
-        self._confirmed += 1
+        with self._wake:  # from here on, predictions are due: whoever sees the check sees that, too
+            self._confirmed += 1
+            self._due = self.busy = True
+            self.standing = Standing(
+                now.revision, (middle, low, high), last.more if last else 0, last.gain if last else None
+            )
+            self._wake.notify_all()
         self._tell("checked")
-        self.changed()
 
         def outdated() -> bool:
             return self._ended or self._session.book.revision != now.revision

@@ -23,6 +23,7 @@ from ..labelling.book import Conflict, NotThere
 from .answers import described, groups
 from .desk import Desk
 from .exports import DOWNLOADS, WRITTEN, download, write
+from .look import Look
 from .requests import (
     WrongKind,
     numbers,
@@ -113,10 +114,10 @@ class _Api:
         query = read_query(request, "offset", "limit")
         offset = whole(request.query_params, "offset", 0)
         limit = whole(request.query_params, "limit", 100, 1, 1000)
-        look, opinion = self.desk.look(), self.desk.learner.opinion
+        revision, version, look = self._seen()
         found = look.select(query)
         return _json({
-            "total": len(found), "offset": offset, "revision": self.desk.book.revision, "version": opinion.version,
+            "total": len(found), "offset": offset, "revision": revision, "version": version,
             "images": described(self.desk, look, found[offset : offset + limit], query.like),
         })  # fmt: skip
 
@@ -125,10 +126,11 @@ class _Api:
         return _json(described(self.desk, self.desk.look(), [number])[0])
 
     def order(self, request: Request) -> Response:
-        return self._binary(self.desk.look().select(read_query(request)).astype("<u4").tobytes())
+        query = read_query(request)
+        return self._binary(lambda look: look.select(query).astype("<u4").tobytes())
 
     def marks(self, request: Request) -> Response:
-        return self._binary(self.desk.look().marks())
+        return self._binary(Look.marks)
 
     def map(self, request: Request) -> Response:
         places, version = self.desk.around.map, self.desk.around.map_version
@@ -264,9 +266,15 @@ class _Api:
             raise NotThere("there is no image of this number")
         return int(found)
 
-    def _binary(self, content: bytes) -> Response:
-        headers = {"X-Revision": str(self.desk.book.revision), "X-Version": str(self.desk.learner.opinion.version)}
-        return Response(content, media_type="application/octet-stream", headers=headers)
+    def _seen(self) -> tuple[int, int, Look]:
+        """Revision and version of what is shown, and the look: at least as new, since labels go on meanwhile."""
+        revision, version = self.desk.book.revision, self.desk.learner.opinion.version
+        return revision, version, self.desk.look()
+
+    def _binary(self, content: Callable[[Look], bytes]) -> Response:
+        revision, version, look = self._seen()
+        headers = {"X-Revision": str(revision), "X-Version": str(version)}
+        return Response(content(look), media_type="application/octet-stream", headers=headers)
 
 
 def _page_file(name: str) -> Callable[[Request], Awaitable[Response]]:

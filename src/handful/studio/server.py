@@ -18,6 +18,7 @@ from .security import Guard
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 EVERYWHERE = ("0.0.0.0", "::")
 BACKLOG, MOST_REQUESTS = 256, 400
+KEPT_OPEN = 120  # seconds of silence on a line: one that is closed while a page asks loses the question
 
 
 def serve(desk: Desk, host: str, port: int, ready: Callable[[str], None], *, browser: bool) -> None:
@@ -39,6 +40,7 @@ def serve(desk: Desk, host: str, port: int, ready: Callable[[str], None], *, bro
     config = uvicorn.Config(
         guard, http="h11", ws="none", lifespan="off", log_level="critical", access_log=False, proxy_headers=False,
         server_header=False, date_header=False, limit_concurrency=MOST_REQUESTS, timeout_graceful_shutdown=2,
+        timeout_keep_alive=KEPT_OPEN,
     )  # fmt: skip
     server = _Server(config, desk)
     desk.start()

@@ -2,7 +2,7 @@
 
 import * as actions from "./actions.js";
 import { colourOf, inkOn, paint } from "./colours.js";
-import { $, CTRL, count, framed, h, icon, images, percent } from "./dom.js";
+import { $, CTRL, count, framed, h, icon, images, percent, renew } from "./dom.js";
 import { broken, exporting, help } from "./dialogs.js";
 import * as grid from "./grid.js";
 import { naming } from "./naming.js";
@@ -73,12 +73,15 @@ function bar() {
   sort.value = query.sort;
   const one = store.classWith(query.class);
   const many = store.ordered ? images(store.order.length) : "";
-  shown.replaceChildren(h("b", { text: many }));
-  if (one) shown.append(h("span", { text: "of" }), h("span", { class: "chip", text: one.name }));
-  if (query.sort === "like" && query.like !== null) shown.append(h("span", { text: "by likeness" }));
-  if (one || query.like !== null || query.group !== null || query.show !== "all") shown.append(h("button", { class: "link", text: "Show all", on: { click: () => store.ask({ class: null, show: "all", group: null, text: "", like: null, sort: query.sort === "like" ? "name" : query.sort }) } }));
-  if (query.show === "broken") shown.append(h("button", { class: "link", text: "Reasons", on: { click: broken } }));
-  if (store.stale) shown.append(h("button", { class: "link", text: "New order ready", on: { click: () => store.select([]) } }));
+  const part = one || query.like !== null || query.group !== null || query.show !== "all", { stale } = store;
+  renew(shown, [many, one?.name, part, query, stale], () => [
+    h("b", { text: many }),
+    one && [h("span", { text: "of" }), h("span", { class: "chip", text: one.name })],
+    query.sort === "like" && query.like !== null && h("span", { text: "by likeness" }),
+    part && h("button", { class: "link", text: "Show all", on: { click: () => store.ask({ class: null, show: "all", group: null, text: "", like: null, sort: query.sort === "like" ? "name" : query.sort }) } }),
+    query.show === "broken" && h("button", { class: "link", text: "Reasons", on: { click: broken } }),
+    stale && h("button", { class: "link", text: "New order ready", on: { click: () => store.select([]) } }),
+  ]);
   surer();
 }
 

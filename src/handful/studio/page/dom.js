@@ -16,6 +16,14 @@ export function h(tag, props = {}, ...children) {
   return node;
 }
 
+/** Give a node other children if what they show is other; else those that are there stay, with focus and half a click. */
+export function renew(node, shown, make) {
+  const key = JSON.stringify(shown);
+  if (node.renewed === key) return;
+  node.renewed = key;
+  node.replaceChildren(...make().flat(Infinity).filter(Boolean));
+}
+
 const PATHS = {
   undo: "M9 7H15a5 5 0 0 1 0 10H8M9 7 5.5 10.5M9 7 5.5 3.5",
   redo: "M15 7H9a5 5 0 0 0 0 10h7M15 7l3.5 3.5M15 7l3.5-3.5",

@@ -302,8 +302,9 @@ function press(event) {
     }
     if (boxing && !timer) sweep();
   };
+  const over = new AbortController();
   const up = (ended) => {
-    host.removeEventListener("pointermove", move);
+    over.abort();
     cancelAnimationFrame(timer);
     store.dragging = false;
     band.hidden = true;
@@ -319,9 +320,10 @@ function press(event) {
     }
     store.moveTo(index, { show: false });
   };
-  host.addEventListener("pointermove", move);
-  host.addEventListener("pointerup", up, { once: true });
-  host.addEventListener("pointercancel", up, { once: true });
+  const { signal } = over;
+  host.addEventListener("pointermove", move, { signal });
+  addEventListener("pointerup", up, { signal }); // also outside of the grid
+  addEventListener("pointercancel", up, { signal });
 }
 
 // -- starting --------------------------------------------------------------------------------------------------------

@@ -1,14 +1,14 @@
 // Images grouped by likeness, to be named a group at a time: how to begin when there is no label yet.
 
 import * as api from "./api.js";
-import { $, h, icon, images, count, toast } from "./dom.js";
+import { $, h, icon, images, count, renew, toast } from "./dom.js";
 import { undo } from "./actions.js";
 import { naming } from "./naming.js";
 import { store } from "./store.js";
 
 const SHOWN = 12;
 const host = $("groups");
-let version = -1, named = new Map(); // group -> name given here
+let version = -1, asked = 0, drawn = "", named = new Map(); // group -> name given here
 
 /** As many of the examples as are shown, spread like them: labels of the most typical alone would say little of the rest. */
 function spread({ examples }) {
@@ -72,9 +72,13 @@ async function draw(opened) {
     return;
   }
   if (groups.version === version || (version >= 0 && !opened && busy())) return invite();
-  version = groups.version;
+  const mine = ++asked, { groups: found, version: newest } = await api.groups();
+  if (mine !== asked || (version >= 0 && !opened && busy())) return invite(); // asked again, or begun meanwhile
+  const same = JSON.stringify(found.map((one) => [one.size, one.examples]));
+  version = newest;
+  if (same === drawn && !opened) return invite();
+  drawn = same;
   named = new Map();
-  const found = (await api.groups()).groups;
   const fresh = found.filter((one) => one.labelled < Math.min(one.size, SHOWN));
   const shown = fresh.length ? fresh : found;
   host.replaceChildren(
@@ -91,7 +95,7 @@ function invite() {
   const { model, unlabelled } = store.state;
   onward.hidden = model.state !== "ready" || !named.size;
   if (onward.hidden) return;
-  onward.replaceChildren(h("span", { text: `The other ${images(unlabelled)} are labelled by now.` }), h("button", { class: "main", text: "See them", on: { click: () => (store.tell("go", "grid"), store.ask({ sort: "class", show: "all", class: null, group: null })) } }));
+  renew(onward, unlabelled, () => [h("span", { text: `The other ${images(unlabelled)} are labelled by now.` }), h("button", { class: "main", text: "See them", on: { click: () => (store.tell("go", "grid"), store.ask({ sort: "class", show: "all", class: null, group: null })) } })]);
 }
 
 export function start() {

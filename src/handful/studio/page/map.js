@@ -14,6 +14,7 @@ const strip = h("div", { class: "map-strip", hidden: true });
 const legend = h("div", { class: "legend" });
 const plot = new Plot(canvas);
 let xy = new Float32Array(0), version = -1, scale = 1, dx = 0, dy = 0, tool = "lasso", width = 0, height = 0, lasso = null;
+let asked = 0, moved = false; // by the user: then a better map keeps the part that is looked at
 
 const toScreen = (n) => [xy[2 * n] * scale + dx, xy[2 * n + 1] * scale + dy];
 
@@ -33,12 +34,14 @@ function zoomAt(factor, x, y) {
   dx = x - (x - dx) * factor;
   dy = y - (y - dy) * factor;
   scale *= factor;
+  moved = true;
   draw();
 }
 export const zoomBy = (factor) => zoomAt(factor, width / 2, height / 2);
 export function pan(x, y) {
   dx -= x * 60;
   dy -= y * 60;
+  moved = true;
   draw();
 }
 
@@ -190,6 +193,7 @@ function pointer() {
     } else {
       dx += now[0] - before[0];
       dy += now[1] - before[1];
+      moved = true;
       draw();
     }
     fingers.set(event.pointerId, now);
@@ -232,7 +236,7 @@ function size() {
   plot.resize(width, height, ratio);
   ink.width = Math.round(width * ratio);
   ink.height = Math.round(height * ratio);
-  if (first) fit();
+  if (first || !moved) fit();
   draw();
 }
 
@@ -241,14 +245,15 @@ async function read() {
   waiting.hidden = version >= 0 || map.state === "ready";
   if (!waiting.hidden) waiting.replaceChildren(h("h1", { text: "The map is being drawn" }), h("p", { text: embedding.state === "done" ? "A few seconds." : `It comes when all images have been looked at: ${count(embedding.done)} of ${count(embedding.total)}.` }));
   if (map.version === version || map.state !== "ready") return;
-  const answer = await api.map();
-  const first = version < 0;
-  version = map.version;
+  const mine = ++asked, answer = await api.map();
+  if (mine !== asked) return; // the newest counts
+  version = answer.version;
   xy = new Float32Array(answer.bytes);
   middles = null;
   waiting.hidden = true;
-  if (first) fit();
+  if (!moved) fit();
   draw();
+  host.dataset.version = version;
 }
 
 export function start() {
@@ -260,7 +265,7 @@ export function start() {
   };
   host.tabIndex = 0;
   $("hand").prepend(strip);
-  host.append(canvas, ink, hover, waiting, h("div", { class: "map-tools" }, ...tools, h("button", { class: "icon-button", title: "Show everything", "aria-label": "Show everything", on: { click: () => (fit(), draw()) } }, icon("fit"))), legend);
+  host.append(canvas, ink, hover, waiting, h("div", { class: "map-tools" }, ...tools, h("button", { class: "icon-button", title: "Show everything", "aria-label": "Show everything", on: { click: () => ((moved = false), fit(), draw()) } }, icon("fit"))), legend);
   legend.append(h("span", { text: "Larger: yours. Pale: doubtful. Wheel: zoom. Right drag: move." }));
   pointer();
   new ResizeObserver(size).observe(host);

@@ -3,13 +3,13 @@
 import * as api from "./api.js";
 import { chip } from "./bars.js";
 import { colourOf, inkOn } from "./colours.js";
-import { $, count, h, percent, toast } from "./dom.js";
+import { $, count, h, percent, renew, toast } from "./dom.js";
 import { naming } from "./naming.js";
 import { store } from "./store.js";
 
 const AHEAD = 12;
 const host = $("queue");
-let line = [], past = [], skipped = [], done = 0, version = -1, asking = null, stage = null, drawn = "";
+let line = [], past = [], skipped = [], done = 0, version = -1, asking = null, stage = null;
 
 const current = () => line[0] ?? null;
 
@@ -23,7 +23,8 @@ async function fill(again = false) {
     const here = new Set(kept.map((one) => one.number));
     line = [...kept, ...answer.images.filter((one) => !here.has(one.number) && !gone.has(one.number) && !store.pending.has(one.number))];
     const newest = new Map(answer.images.map((one) => [one.number, one]));
-    if (line[0] && newest.has(line[0].number)) line[0] = newest.get(line[0].number);
+    // The two large keys of an image that is being looked at stay what they are: a finger may be on its way to one.
+    if (line[0] && !line[0].likely.length && newest.has(line[0].number)) line[0] = newest.get(line[0].number);
     for (const one of line.slice(1, 5)) new Image().src = api.preview(one.number, one.tag);
     draw();
   }, (problem) => problem.status && toast(problem.message, { kind: "bad" }));
@@ -102,17 +103,13 @@ function draw() {
   if (store.view !== "queue") return;
   const one = current();
   if (!one) {
-    drawn = "";
     stage = null;
     if (asking) return host.replaceChildren(h("div", { class: "hello" }, h("p", { text: "Choosing images…" })));
     return host.replaceChildren(h("div", { class: "hello" }, h("h1", { text: "Nothing left to ask" }), h("p", { text: store.state.unlabelled ? "No image would teach more at the moment." : "Every image has a label of yours." }), h("button", { class: "main", text: "Start over", on: { click: () => ((skipped = []), fill()) } })));
   }
   if (!stage) build();
-  const best = likeliest(one).slice(0, 2);
-  const key = JSON.stringify([one.number, best.map((each) => [each.one.id, each.one.name, each.one.key, each.probability]), store.classes.map((each) => [each.name, each.key]), line.slice(1, 7).map((each) => each.number)]);
+  const best = likeliest(one).slice(0, 2), shown = new Set(best.map((each) => each.one.id));
   stage.tally.textContent = done ? `${count(done)} labelled here` : "";
-  if (key === drawn) return;
-  drawn = key;
   if (stage.number !== one.number) {
     stage.number = one.number;
     stage.under.src = api.thumbnail(one.number, 320, one.tag); // small and at once, until the large one is there
@@ -121,10 +118,11 @@ function draw() {
     stage.picture.alt = one.name;
   }
   stage.title.textContent = one.name;
-  stage.keys.replaceChildren(...best.map((each, at) => bigKey(each, at ? "→" : "←")));
-  const shown = new Set(best.map((each) => each.one.id));
-  stage.rest.replaceChildren(...store.classes.filter((each) => !shown.has(each.id)).map((each) => chip(each, () => label(each.name))), chip(null, none));
-  stage.line.replaceChildren(...line.slice(1, 7).map((each) => h("img", { alt: "", src: api.thumbnail(each.number, 96, each.tag) })));
+  renew(stage.keys, best.map((each) => [each.one.id, each.one.name, each.one.key, each.one.colour, each.probability]), () => best.map((each, at) => bigKey(each, at ? "→" : "←")));
+  const others = store.classes.filter((each) => !shown.has(each.id));
+  renew(stage.rest, others.map((each) => [each.name, each.key, each.colour]), () => [...others.map((each) => chip(each, () => label(each.name))), chip(null, none)]);
+  const coming = line.slice(1, 7);
+  renew(stage.line, coming.map((each) => each.number), () => coming.map((each) => h("img", { alt: "", src: api.thumbnail(each.number, 96, each.tag) })));
 }
 
 export function start() {

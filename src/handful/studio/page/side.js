@@ -3,7 +3,7 @@
 import * as api from "./api.js";
 import { paint } from "./colours.js";
 import * as actions from "./actions.js";
-import { $, count, h, icon, images } from "./dom.js";
+import { $, count, h, icon, images, renew } from "./dom.js";
 import { confirm, prompt } from "./dialogs.js";
 import { store } from "./store.js";
 
@@ -55,7 +55,7 @@ function look(change) {
 const choose = (one) => one.id > 0 && look(store.query.class === one.id ? { class: null } : { class: one.id, show: "all", group: null });
 
 function classes() {
-  const list = $("classes"), seen = new Set(), waiting = store.waiting;
+  const list = $("classes"), seen = new Set(), kept = [], waiting = store.waiting;
   for (const one of store.classes) {
     const id = one.name;
     seen.add(id);
@@ -78,13 +78,15 @@ function classes() {
     node.more.setAttribute("aria-label", `Change the class ${one.name}`);
     [given, sure, Math.min(one.found, one.doubtful)].forEach((part, at) => (node.bar.children[at].style.width = `${(100 * part) / all}%`));
     node.bar.style.setProperty("--colour", node.badge.style.getPropertyValue("--colour"));
-    list.append(node);
+    kept.push(node);
   }
   for (const [id, node] of rows) {
     if (seen.has(id)) continue;
     node.remove();
     rows.delete(id);
   }
+  // A row that is moved loses the focus, and the click that is being made on it.
+  kept.forEach((node, at) => list.children[at] !== node && list.insertBefore(node, list.children[at] ?? null));
 }
 
 let shut = null;
@@ -147,7 +149,7 @@ function progress() {
 const seen = new Set(); // notices that were put away
 function notices() {
   const list = (store.state.notices ?? []).filter((text) => !seen.has(text));
-  $("notices").replaceChildren(...list.map((text) => h("p", { class: "notice" }, h("span", { text }), h("button", { class: "icon-button", "aria-label": "Put away", on: { click: () => (seen.add(text), notices()) } }, icon("close")))));
+  renew($("notices"), list, () => list.map((text) => h("p", { class: "notice" }, h("span", { text }), h("button", { class: "icon-button", "aria-label": "Put away", on: { click: () => (seen.add(text), notices()) } }, icon("close")))));
 }
 
 export function start() {

@@ -48,12 +48,15 @@ class Store extends EventTarget {
   /** The classes to show, those included that are still being sent. */
   get classes() {
     const all = [...(this.state?.classes ?? [])];
-    const used = new Set(all.map((one) => one.key));
+    const used = new Set(all.map((one) => one.key)), colours = new Set(all.map((one) => one.colour));
     for (const op of this.outbox) {
       if (!op.name || op.name === this.noneName || all.some((one) => one.name === op.name)) continue;
       const key = [...(this.state?.keys ?? "")].find((each) => !used.has(each)) ?? null;
+      let colour = 0; // key and colour as the studio will choose them
+      while (colours.has(colour)) colour++;
       used.add(key);
-      all.push({ id: -all.length - 1, name: op.name, key, colour: all.length, given: 0, found: 0, doubtful: 0 });
+      colours.add(colour);
+      all.push({ id: -all.length - 1, name: op.name, key, colour, given: 0, found: 0, doubtful: 0 });
     }
     return all;
   }
@@ -148,8 +151,9 @@ class Store extends EventTarget {
     this.setState(state);
     this.#takeMarks(new Uint8Array(marks.bytes));
     this.#forget();
-    if (order && this.sameQuery(query)) this.#takeOrder(new Uint32Array(order.bytes));
-    else if (holding) this.stale = true;
+    if (this.holding) this.stale = true; // by now, perhaps, and not when it was asked
+    else if (order && this.sameQuery(query)) this.#takeOrder(new Uint32Array(order.bytes));
+    else if (holding) this.#again = true;
     this.tell("marks");
     if (marks.version === this.version) return;
     this.version = marks.version;
@@ -181,7 +185,7 @@ class Store extends EventTarget {
   }
 
   #takeOrder(order) {
-    const number = this.order[this.cursor];
+    const number = this.order[this.cursor], began = this.order[this.anchor];
     this.tell("before-order");
     this.order = order;
     this.places = null;
@@ -195,7 +199,8 @@ class Store extends EventTarget {
         if (this.selection.delete(number)) this.tell("selection");
       }
     }
-    this.anchor = this.cursor;
+    this.anchor = began === undefined ? this.cursor : this.placeOf(began);
+    if (this.anchor < 0) this.anchor = this.cursor;
     this.tell("order");
   }
   placeOf(number) {
@@ -222,6 +227,7 @@ class Store extends EventTarget {
       this.#forget();
       this.cursor = this.anchor = -1;
       this.#takeOrder(new Uint32Array(order.bytes));
+      this.select([]); // what was selected since then was selected in the former order
       this.tell("top");
     } catch (problem) {
       toast(problem.message, { kind: "bad" });
