@@ -7,11 +7,12 @@ what the page offers; every key, click, drag and screen that is scrolled is one 
 
 1. Names: a list of the classes is pasted into "Add a class" (click, Ctrl V, Enter), or each is typed when its first
    image comes (``--names typed``: one action for each letter, and Enter).
-2. "Label next": a key for each of the first images, four times as many as there are classes.
-3. The grid, of what has no label by hand, sorted by class with likely wrong ones first, zoomed out, a screen at a time.
-   A wrong image gets the key of its class, pressed while the pointer is on it; where several of one class stand side by
-   side in a row, each row of them is dragged over (Ctrl adds), and one key labels them all. After every label all
-   others are found anew. A screen without a wrong image is accepted as a whole (a drag and Shift A), and scrolled.
+2. "Label next": a key for each of the first images, six times as many as there are classes.
+3. The grid, of what has no label by hand, sorted by "Class, alike together", zoomed out, a screen at a time. First only
+   what saves most: images of one class that stand side by side are dragged over (a drag each, Ctrl adds) and labelled
+   with one key, if that is more than an image an action. Then single ones as well: the key of the class, pressed while
+   the pointer is on it. After every label all others are found anew. What is still wrong is dragged over, with what
+   stands between, and Shift Space accepts the rest of the screen and goes on to the next.
 
 It uses the classes behind the page (`Session`, `Look`) in one process: its order, its predictions, its queue.
 """
@@ -23,14 +24,17 @@ import io
 import zipfile
 from collections import Counter
 from dataclasses import dataclass
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from handful.estimator.suggestions import suggest
 from handful.labelling.session import Session
+from handful.studio.layout import in_common_axes
+from handful.studio.line import in_line
 from handful.studio.look import Look, Query, Sight
 
 REACH = (0.9, 0.95)
@@ -62,7 +66,9 @@ class Page:
         self.session, self.window, self._truth = session, window, truth
         count = len(truth)
         nothing = np.zeros(count, dtype=bool)
-        self._sight = Sight([""] * count, ~nothing, nothing, None, np.full(count, -1), lambda number: None)
+        self._points = in_common_axes(np.asarray(session._vectors, dtype=np.float32))
+        self.line = in_line(self._points)
+        self._sight = Sight([""] * count, ~nothing, nothing, None, np.full(count, -1), self.line, lambda number: None)
         self._screen: set[int] = set()
         self.actions: Counter[str] = Counter()
         self.labels = 0
@@ -118,9 +124,16 @@ class Page:
         self.labels += len(numbers)
         self.refresh()
 
-    def accept(self, numbers: Numbers) -> None:
-        """Drag over the screen, and Shift A."""
-        self.act("accept", 2)
+    def next_to_label(self) -> int:
+        """The image that the queue asks for."""
+        given, found = np.flatnonzero(self.look.given), self.look.found
+        soft = np.ones((len(self._points), 1)) if found is None else np.asarray(found.model.label_distributions_)
+        return int(suggest(self._points, soft, None, given, 1)[0])
+
+    def accept(self, numbers: Numbers, drags: int) -> None:
+        """Drag over what is to be left out, and Shift Space, which also turns to the next screen."""
+        self.act("drag", drags)
+        self.act("accept")
         free = numbers[~self.look.given[numbers]]
         self.session.book.accept(free.astype(np.int32), self.look.label[free], seen=True)
         self.labels += len(free)
@@ -137,69 +150,99 @@ def label_next(page: Page, count: int) -> None:
     """Open "Label next", which asks for the class of one image after the other."""
     page.act("view")
     for _ in range(count):
-        (number,) = page.session.next_to_label(1)
+        number = page.next_to_label()
         page.show([number])
         page.label([number], str(page.see([number])[0]))
 
 
-def screens(page: Page, pointing: bool = True, accept: bool = True, doubtful: int = 0, stop: float = REACH[-1]) -> None:
-    """Go through the grid, sorted by class, until so many are right (the script says when, no person would know)."""
+def screens(page: Page, worth: tuple[float, ...] = (1.5, 1.0), least: int = 12, stop: float = REACH[-1]) -> None:
+    """Go through the grid until so many are right (the script says when, no person would know).
+
+    Args:
+        page: the page.
+        worth: images for each action that a correction must bring, in each turn; the last holds for all further ones.
+        least: right ones side by side that are worth a drag to accept them.
+        stop: when to end.
+    """
     page.act("view", 3)  # the grid; the order; smaller images
     turn = 0
     while page.right < stop:
         page.act("view")
-        through(page, "doubtful" if turn < doubtful else "unlabelled", pointing, accept, stop)
+        through(page, worth[min(turn, len(worth) - 1)], least, stop)
         turn += 1
 
 
-def through(page: Page, show: str, pointing: bool, accept: bool, stop: float) -> None:
-    """Go once through "Doubtful" or "Not by you"."""
-    todo = [*page.classes().values()]
-    while todo and page.right < stop:
-        here = [todo.pop(0)]
-        while todo and len(_rows(page, [*here, todo[0]], show)) <= page.window.rows:
-            here.append(todo.pop(0))
-        page.act("scroll")
-        while page.right < stop and correct(page, _rows(page, here, show)[: page.window.rows], pointing):
+def through(page: Page, worth: float, least: int, stop: float) -> None:
+    """Go once through "Not by you"."""
+    start: tuple[int, int] | None = (0, 0)  # id of a class and place in the line, from which on the screen shows
+    while start is not None and page.right < stop:
+        while page.right < stop and correct(page, _screen(page, start)[0], worth):
             pass
-        left = _rows(page, here, show)[: page.window.rows]
-        if accept and left and page.right < stop:
-            page.accept(np.concatenate(left))
+        sections, after = _screen(page, start)
+        if page.right < stop and not finish(page, sections, least):
+            page.act("scroll")
+        start = after
 
 
-def _rows(page: Page, here: list[int], show: str) -> list[Numbers]:
-    """The rows of the grid, of some classes: each class begins a new row."""
-    rows: list[Numbers] = []
-    wide = page.window.columns
-    for number in here:
-        found = page.look.select(Query(show=show, class_id=number, sort="rival"))
-        rows += [found[at : at + wide] for at in range(0, len(found), wide)]
-    return rows
+def _screen(page: Page, start: tuple[int, int]) -> tuple[list[Numbers], tuple[int, int] | None]:
+    """What is on the screen, by class, each in new rows; and where the next screen begins."""
+    sections: list[Numbers] = []
+    wide, rows = page.window.columns, page.window.rows
+    for number in page.classes().values():
+        found = page.look.select(Query(show="unlabelled", class_id=number, sort="alike"))
+        found = found[page.line[found] >= start[1]] if number == start[0] else found
+        if number < start[0] or not len(found):
+            continue
+        if rows <= 0:
+            return sections, (number, 0)
+        sections.append(found[: rows * wide])
+        if len(found) > rows * wide:
+            return sections, (number, int(page.line[found[rows * wide]]))
+        rows -= -(-len(found) // wide)
+    return sections, None
 
 
-def correct(page: Page, rows: list[Numbers], pointing: bool) -> bool:
-    """Correct some of what is wrong on the screen, with the fewest actions for each image; False if all is right."""
-    page.show(np.concatenate(rows) if rows else [])
-    runs: dict[str, list[Numbers]] = {}  # by class: parts of a row that are of it, and labelled otherwise
-    for row in rows:
-        truth = page.see(row)
-        for part in np.split(row, np.flatnonzero(truth[1:] != truth[:-1]) + 1):
-            if len(part) and page.shown[part[0]] != page.see(part[:1])[0]:
+def correct(page: Page, sections: list[Numbers], worth: float) -> bool:
+    """Correct some of what is wrong on the screen, with the fewest actions for each image; False if too few."""
+    page.show(np.concatenate(sections) if sections else [])
+    runs: dict[str, list[Numbers]] = {}  # by class: images of it side by side that are labelled otherwise
+    for section in sections:
+        truth = page.see(section)
+        for part in np.split(section, np.flatnonzero(truth[1:] != truth[:-1]) + 1):
+            if page.shown[part[0]] != page.see(part[:1])[0]:
                 runs.setdefault(str(page.see(part[:1])[0]), []).append(part)
-    if not runs:
-        return False
     best: tuple[float, str, list[Numbers]] = (0.0, "", [])
     for name, parts in runs.items():
-        long = [part for part in parts if len(part) > 1] if pointing else parts
-        worth = sum(map(len, long)) / (len(long) + 1)
-        best = max(best, (worth, name, long), key=lambda one: one[0])
-    worth, name, parts = best
-    if pointing and worth <= 1:  # as many actions as images, or more: one at a time teaches more
-        name, parts = next((name, parts[0][:1]) for name, parts in runs.items())
-        page.label(parts, name)
-    else:
+        parts.sort(key=len, reverse=True)
+        for many in range(1, len(parts) + 1):
+            some = parts[:many]
+            cost = 1 if many == 1 and len(some[0]) == 1 else many + 1  # a key at the pointer; drags, and a key
+            best = max(best, (sum(map(len, some)) / cost, name, some), key=lambda one: one[0])
+    gain, name, parts = best
+    if gain < worth or not parts:
+        return False
+    if len(parts) > 1 or len(parts[0]) > 1:
         page.act("drag", len(parts))
-        page.label(np.concatenate(parts), name)
+    page.label(np.concatenate(parts), name)
+    return True
+
+
+def finish(page: Page, sections: list[Numbers], least: int) -> bool:
+    """Leave out what is wrong, with what stands between, and accept the rest of the screen; False if too few."""
+    screen = np.concatenate(sections) if sections else np.zeros(0, dtype=np.int64)
+    page.show(screen)
+    wrong = np.flatnonzero(page.shown[screen] != page.see(screen))
+    kept, drags = [], 0
+    ends = [-1, *wrong.tolist(), len(screen)]
+    for before, after in pairwise(ends):
+        if after - before - 1 >= least:
+            kept.append(screen[before + 1 : after])
+            drags += before >= 0
+        elif after == len(screen):
+            drags += before >= 0
+    if not kept:
+        return False
+    page.accept(np.concatenate(kept), drags)
     return True
 
 
@@ -209,12 +252,11 @@ def play(
     *,
     window: Window = Window(),  # noqa: B008
     pasted: bool = True,
-    queue: int = 4,
-    head: Any = None,
+    queue: int = 6,
     **how: Any,
 ) -> Page:
     """Label images with these vectors (n, dim) and classes (n,) until all but a few are right."""
-    session = Session(vectors, head=head, distractors=False)
+    session = Session(vectors, distractors=False)
     session.see(vectors)
     page = Page(session, truth, window)
     if pasted:
@@ -224,16 +266,15 @@ def play(
     return page
 
 
-def read(archive: Path) -> tuple[NDArray[np.float32], NDArray[np.str_], Any]:
-    """Vectors and classes of the images in an archive, in random order, and the head for them."""
+def read(archive: Path) -> tuple[NDArray[np.float32], NDArray[np.str_]]:
+    """Vectors and classes of the images in an archive, in random order."""
+    from handful.datasets.files import find_images
     from handful.embedders import DEFAULT, embed_files, load_embedder
-    from handful.estimator.head import head_of
-    from handful.labelling.sources import find_images
 
-    files, found, _ = find_images(archive)
-    vectors, names, _ = embed_files(load_embedder(DEFAULT), files, found)
+    found = find_images(archive)
+    vectors, names, _ = embed_files(load_embedder(DEFAULT), found.files, found.names)
     order = np.random.default_rng(0).permutation(len(names))
-    return vectors[order], np.array([Path(name).parent.name for name in names])[order], head_of(DEFAULT, "auto")
+    return vectors[order], np.array([Path(name).parent.name for name in names])[order]
 
 
 def line(name: str, page: Page, total: int) -> str:
@@ -248,23 +289,19 @@ def line(name: str, page: Page, total: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("archives", type=Path, nargs="+")
-    parser.add_argument("--queue", type=int, nargs="+", default=[4], help="images per class in the queue")
+    parser.add_argument("--queue", type=int, nargs="+", default=[6], help="images per class in the queue")
     parser.add_argument("--names", choices=["pasted", "typed"], nargs="+", default=["pasted", "typed"])
-    parser.add_argument("--doubtful", type=int, nargs="+", default=[0], help="passes of the doubtful")
     parser.add_argument("--small", action="store_true", help="a window of 1280 x 720")
-    parser.add_argument("--clicks", action="store_true", help="click and key, instead of a key at the pointer")
-    parser.add_argument("--no-accept", action="store_true", help="screens are not accepted")
     given = parser.parse_args()
     for archive in given.archives:
         with zipfile.ZipFile(archive):
-            vectors, truth, head = read(archive)
-        how = {"pointing": not given.clicks, "accept": not given.no_accept, "head": head}
+            vectors, truth = read(archive)
         window = SMALL_WINDOW if given.small else Window()
         typed = sum(len(name) + 1 for name in set(truth.tolist()))
         print(f"{archive.name}: {len(truth):,} images; one at a time {len(truth):,} actions, and {typed} to type names")
-        for queue, names, doubtful in product(given.queue, given.names, given.doubtful):
-            page = play(vectors, truth, window=window, pasted=names == "pasted", queue=queue, doubtful=doubtful, **how)
-            print(line(f"queue {queue}, doubtful {doubtful} times, names {names}", page, len(truth)), flush=True)
+        for queue, names in product(given.queue, given.names):
+            page = play(vectors, truth, window=window, pasted=names == "pasted", queue=queue)
+            print(line(f"queue {queue}, names {names}", page, len(truth)), flush=True)
 
 
 if __name__ == "__main__":

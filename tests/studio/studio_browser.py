@@ -133,13 +133,19 @@ def unticked(page: Any, number: int) -> None:
 
 
 def in_a_row(page: Any) -> int:
-    """How many images of the grid stand side by side."""
+    """How many images of the grid stand side by side, when they have come to rest."""
     return int(
-        page.evaluate("""() => {
-        const all = [...document.querySelectorAll(".cell:not([hidden])")].map((one) => one.getBoundingClientRect().top);
-        return all.filter((top) => top === Math.min(...all)).length;
-    }""")
+        page.evaluate(
+            "() => { const all = [...document.querySelectorAll('.cell:not([hidden])')]"
+            ".map(one => one.style.transform.split(',')[1]); return all.filter(one => one === all[0]).length; }"
+        )
     )
+
+
+def at_rest(page: Any, number: int) -> dict[str, float]:
+    """Where an image is, when it has come to rest."""
+    page.wait_for_function("() => !document.querySelector('.content.gliding')")
+    return dict(page.locator(f"#image-{number}").bounding_box())
 
 
 def chosen(page: Any, numbers: list[int]) -> None:

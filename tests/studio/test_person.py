@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from person import REACH, Page, Window, correct, paste_names, play
+from person import REACH, Page, Window, correct, finish, paste_names, play
 
 from handful.labelling.session import Session
 
@@ -46,13 +46,39 @@ def test_only_what_is_on_the_screen_can_be_seen() -> None:
         page.show(list(range(9)))
 
 
-@pytest.mark.parametrize(("pointing", "drags", "labelled"), [(True, 1, 3), (False, 2, 4)])
-def test_images_side_by_side_are_dragged_over_and_labelled_with_one_key(pointing, drags, labelled) -> None:
-    """A row of stars but for one circle, all shown as circles: three in a run, and one alone."""
+def shown_as_circles() -> Page:
     page = page_of(Window(5, 1))
     paste_names(page, ["circle", "cross", "star"])
     page.shown = np.full(120, "circle")
+    return page
+
+
+@pytest.mark.parametrize(("worth", "actions", "labelled"), [(1.5, 2, 3), (1.0, 2, 3), (2.0, 0, 0)])
+def test_images_side_by_side_are_dragged_over_and_labelled_with_one_key(worth, actions, labelled) -> None:
+    """Stars but for one circle, all shown as circles: three in a run, and one alone, which a drag more is not worth."""
+    page = shown_as_circles()
     before = page.count
-    assert correct(page, [np.array([2, 5, 8, 0, 11])], pointing)
-    assert page.actions["drag"] == drags and page.labels == labelled
-    assert page.count == before + drags + 1
+    assert correct(page, [np.array([2, 5, 8, 0, 11])], worth) == bool(labelled)
+    assert page.count == before + actions and page.labels == labelled
+
+
+def test_a_single_image_takes_the_key_at_the_pointer() -> None:
+    page = shown_as_circles()
+    before = page.count
+    assert correct(page, [np.array([0, 3, 2, 6, 9])], 1.0)
+    assert page.count == before + 1 and page.actions["drag"] == 0 and page.labels == 1
+
+
+def test_a_screen_is_accepted_without_what_is_wrong() -> None:
+    page = page_of(Window(10, 1))
+    paste_names(page, ["circle", "cross", "star"])
+    for number in range(6):
+        page.label([number], str(TRUTH[number]))
+    screen = np.array([6, 7, 8, 9, 10, 11, 12, 13, 14, 15])
+    page.shown = TRUTH.copy()
+    page.shown[[9, 11]] = "wrong"  # two wrong ones, and one between them that is left out with them
+    before, labels = page.count, page.labels
+    assert finish(page, [screen], 3) and page.labels == labels + 7
+    assert page.count == before + 2, "one drag, and Shift Space"
+    page.shown = np.full(120, "wrong")
+    assert not finish(page, [screen + 20], 3)

@@ -111,7 +111,8 @@ def test_windows_filters_and_orders(client) -> None:
     assert numbers("text=3") == [3, 13, 23, *range(30, 40)]
     assert numbers("surer=1&show=given") == list(range(8))
     assert numbers("show=broken") == numbers("show=waiting") == []
-    for sort in ("name", "number", "doubt", "sure", "none", "group", "changed", "duplicates"):
+    assert [TRUTH[one] for one in numbers("sort=alike")] == sorted(TRUTH, key=list(COLOURS).index)
+    for sort in ("name", "number", "alike", "doubt", "sure", "none", "group", "changed", "duplicates"):
         assert sorted(numbers(f"sort={sort}")) == list(range(COUNT))
     doubt = client.get("/api/images?sort=doubt&show=found").json()["images"]
     assert doubt[0]["confidence"] <= doubt[-1]["confidence"]
@@ -205,6 +206,18 @@ def test_all_that_match_are_labelled_or_accepted_in_one_step(client) -> None:
     assert client.state()["labelled"] == before["labelled"]
     old = client.post("/api/accept", {"where": where, "version": 0})
     assert old.status == 409 and "look again" in old.json()["error"]
+
+
+def test_what_was_shown_is_accepted_whatever_is_found_by_now(client) -> None:
+    ids = teach(client)
+    done = client.post("/api/accept", {"images": [8, 9, 0], "labels": [ids["grey"], ids["green"], ids["blue"]]})
+    check("Done", done.json())
+    assert done.json()["count"] == 2, "what has a label keeps it"
+    labels = [client.get(f"/api/images/{number}").json()["label"] for number in (8, 9, 0)]
+    assert labels == [ids["grey"], ids["green"], ids["red"]]
+    assert client.post("/api/accept", {"images": [10, 11], "labels": [1]}).status == 400
+    assert client.post("/api/accept", {"images": [10], "labels": [999]}).json()["count"] == 0
+    assert client.post("/api/accept", {"where": {}, "labels": [-1]}).status in (200, 400)
 
 
 def test_without_predictions_there_is_nothing_to_accept(client) -> None:

@@ -11,9 +11,11 @@ from studio_client import Colours, client_of
 
 from handful.labelling.book import FREE
 from handful.labelling.session import Session
+from handful.studio import line
 from handful.studio.embedding import Progress
 from handful.studio.layout import flat, grouped, in_common_axes, near_duplicates, spread_out
 from handful.studio.learner import Learner, Standing, advice
+from handful.studio.line import in_line
 
 pytest_plugins = ["studio_fixtures"]
 
@@ -80,6 +82,18 @@ def test_near_duplicates_are_looked_at_before_they_are_called_so() -> None:
 
     assert near_duplicates(points, np.arange(300), groups, digests, same) == [[3, 7], [100, 250, 260]]
     assert (20, 21) in asked and len(asked) == len(set(asked))
+
+
+@pytest.mark.parametrize("most", [1000, 40])
+def test_in_a_line_those_that_look_alike_stand_side_by_side(most, monkeypatch) -> None:
+    monkeypatch.setattr(line, "AT_A_TIME", most)
+    vectors, truth = blobs()
+    place = in_line(in_common_axes(vectors))
+    assert sorted(place.tolist()) == list(range(300))
+    ordered = truth[np.argsort(place)]
+    changes = int((ordered[1:] != ordered[:-1]).sum())
+    assert changes < 5 + 300 / most * 5, "one run for each blob, or a few where halves were cut"
+    assert in_line(np.zeros((0, 4), np.float32)).tolist() == [] and in_line(np.eye(2, 4, dtype=np.float32)).size == 2
 
 
 class Held:

@@ -10,7 +10,7 @@ import sqlite3
 
 import numpy as np
 import pytest
-from studio_client import Colours, client_of
+from studio_client import Colours, client_of, picture
 
 from handful.errors import HandfulError
 from handful.labelling.book import FREE, Action, Book
@@ -167,6 +167,41 @@ def test_a_file_that_was_only_touched_keeps_its_label(album, open_desk) -> None:
     client.wait(looked_at(client))
     os.utime(album / "00.jpg", ns=(1, 1))
     assert given(open_desk()) == {"00.jpg": "a"}
+
+
+def test_a_file_that_is_replaced_removed_or_put_back_is_noticed_at_once(album, open_desk) -> None:
+    desk = open_desk(embedder=Colours())
+    client = client_of(desk)
+    client.label([0], "a")
+    client.label([1], "b")
+    client.settled()
+    first, tag = client.get("/api/thumbnail/0").content, client.get("/api/images/0").json()["tag"]
+    former = (album / "00.jpg").read_bytes()
+    (album / "00.jpg").write_bytes(picture((250, 250, 0), 7, (64, 64)))
+    shown = client.get("/api/thumbnail/0")
+    assert shown.status == 200 and shown.content != first, "the picture is of what is there now"
+    assert given(desk) == {"01.jpg": "b"}, "the label stays with the former image"
+    assert client.get("/api/images/0").json()["tag"] != tag
+    assert "00.jpg was replaced by another image" in " ".join(client.state()["notices"])
+    client.wait(lambda state: state["embedded"] == 40 and not state["model"]["busy"])
+    client.label([0], "c")
+    (album / "00.jpg").write_bytes(former)
+    desk.watch.look(range(40))
+    assert given(desk) == {"00.jpg": "a", "01.jpg": "b"}, "it counts again when the image is back"
+    (album / "01.jpg").unlink()
+    desk.watch.look(range(40))
+    assert client.get("/api/thumbnail/1").status == 404 and client.state()["broken"] == 1
+    assert given(open_desk(embedder=Colours())) == {"00.jpg": "a"}
+
+
+def test_a_file_that_is_touched_while_the_studio_runs_stays_what_it_is(album, open_desk) -> None:
+    desk = open_desk()
+    client = client_of(desk)
+    client.label([0], "a")
+    client.wait(looked_at(client))
+    os.utime(album / "00.jpg", ns=(1, 1))
+    assert client.get("/api/thumbnail/0").status == 200
+    assert given(desk) == {"00.jpg": "a"} and client.state()["notices"] == []
 
 
 def test_new_images_come_without_a_label_and_numbers_follow_the_names(album, open_desk) -> None:

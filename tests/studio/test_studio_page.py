@@ -13,6 +13,7 @@ from PIL import Image
 from studio_browser import (
     COUNT,
     Studio,
+    at_rest,
     chosen,
     classes_shown,
     colour_of,
@@ -115,7 +116,7 @@ def test_labels_by_mouse(page: Any, studio: Studio) -> None:
     studio.wait_for({0: "red", 1: "green", 2: "red", 3: "red", 4: "red", 8: "red"})
     ticked(page, 8, "red")
     chosen(page, [])
-    first, last = page.locator("#image-6").bounding_box(), page.locator("#image-7").bounding_box()
+    first, last = at_rest(page, 6), at_rest(page, 7)
     page.mouse.move(first["x"] + 30, first["y"] + 30)
     page.mouse.down()
     page.mouse.move(last["x"] + 40, last["y"] + 50, steps=8)
@@ -131,6 +132,51 @@ def test_labels_by_mouse(page: Any, studio: Studio) -> None:
     page.wait_for_selector("#hand .said:has-text('40 selected')")
     page.click("text=Take back")
     studio.wait_for({})
+
+
+@in_browser
+@pytest.mark.slow
+def test_a_drag_from_an_image_selects_up_to_another_and_from_between_a_box(page: Any, studio: Studio) -> None:
+    row = in_a_row(page)
+    first, last = at_rest(page, 1), at_rest(page, row + 2)
+
+    def drag(x: float, y: float) -> None:
+        page.mouse.move(x, y)
+        page.mouse.down()
+        page.mouse.move(last["x"] + 40, last["y"] + 50, steps=8)
+        page.mouse.up()
+
+    drag(first["x"] + 30, first["y"] + 30)
+    chosen(page, list(range(1, row + 3)))
+    drag(first["x"] - 5, first["y"] + 30)
+    chosen(page, [1, 2, row + 1, row + 2])
+
+
+@in_browser
+@pytest.mark.slow
+def test_a_screen_is_accepted_but_what_is_selected(page: Any, studio: Studio) -> None:
+    two_classes(page, studio)
+    studio.wait_for_model()
+    page.select_option("[aria-label='Sort by']", "alike")
+    page.wait_for_selector(".run")
+    page.click("[data-show=unlabelled]")
+    page.wait_for_selector("#image-0", state="detached")
+    page.wait_for_function("() => document.querySelectorAll('.cell:not([hidden])').length > 12")
+    page.wait_for_function("() => !document.querySelector('.content.gliding')")
+    shown = page.evaluate("""() => { const grid = document.getElementById("grid").getBoundingClientRect();
+        return [...document.querySelectorAll(".cell:not([hidden])")].filter((one) => {
+            const box = one.getBoundingClientRect();
+            return box.top < grid.bottom - 0.7 * box.height && box.bottom > grid.top + 0.7 * box.height; })
+            .map((one) => [one.number, one.querySelector(".name").textContent]); }""")
+    assert len(shown) > 12
+    left = shown[1][0]
+    page.click(f"#image-{left}")
+    chosen(page, [left])
+    page.keyboard.press("Shift+Space")
+    said(page, "without 1 image")
+    given = studio.given()
+    assert left not in given and len(given) > 10
+    assert given.items() <= ({0: "red", 1: "green"} | dict(shown)).items(), "what was on the screen, as it was shown"
 
 
 @in_browser
@@ -386,18 +432,10 @@ def test_the_page_has_no_inline_code_and_asks_nobody_else() -> None:
 
 
 def themes() -> dict[str, dict[str, str]]:
+    """The colours of the page by theme: each stands once, as ``light-dark(one, other)``."""
     text = (PAGE / "base.css").read_text(encoding="utf-8")
-    blocks = {
-        "light": r":root \{",
-        "dark": r':root\[data-theme="dark"\] \{',
-        "system": r':root:not\(\[data-theme="light"\]\) \{',
-    }
-    found = {}
-    for name, start in blocks.items():
-        body = re.search(start + r"(.*?)\}", text, re.DOTALL)
-        assert body is not None
-        found[name] = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6});", body.group(1)))
-    return found
+    pairs = re.findall(r"--([a-z-]+): light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\);", text)
+    return {"light": {name: one for name, one, _ in pairs}, "dark": {name: one for name, _, one in pairs}}
 
 
 def luminance(colour: str) -> float:
@@ -406,7 +444,7 @@ def luminance(colour: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-@pytest.mark.parametrize("theme", ["light", "dark", "system"])
+@pytest.mark.parametrize("theme", ["light", "dark"])
 def test_text_has_the_contrast_of_level_aa(theme: str) -> None:
     colours = themes()[theme]
     pairs = [
@@ -415,4 +453,26 @@ def test_text_has_the_contrast_of_level_aa(theme: str) -> None:
     for ink, ground in [*pairs, ("text", "sunken"), ("muted", "sunken"), ("accent-ink", "accent"), ("bad", "bad-soft")]:
         light, dark = sorted((luminance(colours[ink]), luminance(colours[ground])), reverse=True)
         assert (light + 0.05) / (dark + 0.05) >= 4.5, f"{ink} on {ground}"
-    assert themes()["dark"] == themes()["system"]
+
+
+def test_a_colour_stands_once() -> None:
+    names = re.findall(r"--([a-z-]+):", (PAGE / "base.css").read_text(encoding="utf-8"))
+    assert len(names) == len(set(names)) and "prefers-color-scheme" not in (PAGE / "base.css").read_text("utf-8")
+
+
+@in_browser
+@pytest.mark.slow
+@pytest.mark.parametrize("system", ["light", "dark"])
+def test_the_theme_follows_the_system_until_it_is_chosen(
+    open_page: Callable[..., Any], studio: Studio, system: str
+) -> None:
+    tab = open_page(studio.address, color_scheme=system)
+    ground = "() => getComputedStyle(document.body).backgroundColor"
+    seen = {"light": "rgb(244, 245, 247)", "dark": "rgb(20, 22, 27)"}
+    other = "dark" if system == "light" else "light"
+    assert tab.evaluate(ground) == seen[system]
+    tab.click(f"[aria-label={other.capitalize()}]")
+    tab.wait_for_function(f"() => getComputedStyle(document.body).backgroundColor === '{seen[other]}'")
+    tab.reload()
+    tab.wait_for_selector("body[data-phase=ready]")
+    assert tab.evaluate(ground) == seen[other]

@@ -101,6 +101,12 @@ class Book:
     def redoable(self) -> str | None:
         return self._undone[-1].what if self._undone else None
 
+    def grow(self, count: int) -> None:
+        """Make place for images that came later; they have no label."""
+        more = count - len(self.labels)
+        if more > 0:
+            self.labels = np.append(self.labels, np.full(more, FREE, dtype=np.int32))
+
     def is_label(self, ids: Ids) -> NDArray[np.bool_]:
         """Which of some ids (n,) are `NONE` or of a class that is there: predictions may be of one that was deleted."""
         there = np.zeros(max(self._next_id, int(ids.max(initial=0)) + 1) + 1, dtype=bool)

@@ -74,12 +74,47 @@ class Images:
         text = f"{self.names[number]}\0{self._stamps[number]}"
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
+    def touched(self, number: int) -> bool:
+        """Whether size or time of a file are other ones than when it was last looked at; cheap."""
+        return stamp(self.files, self.names[number]) != self._stamps[number]
+
+    def look_again(self, number: int) -> str:
+        """What became of a file that was touched, by its content: "same", "other", "gone", or "back" after that.
+
+        Another image gets an id of its own, or the one that it had before; the label stays with the former image.
+        """
+        self._stamps[number] = stamp(self.files, self.names[number])
+        before, (digest,) = self.digests[number], self._digests([number])
+        if digest is None:
+            self.broken[number] = "the file is no longer there, or can no longer be read"
+            return "gone"
+        was_gone = self.broken.pop(number, None) is not None
+        if before in (None, digest):
+            self.learned({number: digest})
+            return "back" if was_gone else "same"
+        self._replace(number, digest)
+        return "other"
+
+    def _replace(self, number: int, digest: bytes) -> None:
+        known = self._log.images() if self._log is not None else []
+        taken = set(self.ids.tolist())
+        found = next((one.id for one in known if one.digest == digest and one.id not in taken), self.known)
+        former = replace(self._known(number), gone=True)
+        self.known = max(self.known, found + 1)
+        numbers = np.full(self.known, -1)
+        numbers[: len(self.numbers)] = self.numbers
+        numbers[former.id], numbers[found] = -1, number
+        self.numbers = numbers
+        self.ids[number], self.digests[number] = found, digest
+        if self._log is not None:
+            self._log.save_images([former, self._known(number)])
+
     def learned(self, digests: dict[int, bytes]) -> None:
-        """Keep digests of images by number."""
+        """Keep digests of images by number; who sees one here finds it on disk."""
+        if self._log is not None:
+            self._log.save_images(replace(self._known(number), digest=digest) for number, digest in digests.items())
         for number, digest in digests.items():
             self.digests[number] = digest
-        if self._log is not None:
-            self._log.save_images(self._known(number) for number in digests)
 
     def _known(self, number: int) -> KnownImage:
         return KnownImage(
@@ -127,6 +162,19 @@ class Images:
 
         with ThreadPoolExecutor(WORKERS) as pool:
             return list(pool.map(one, numbers))
+
+
+def changes(images: Images, files: dict[int, str]) -> list[str]:
+    """What became of files, in a sentence for each kind."""
+    words = {"other": "was replaced by another image, which has no label yet", "gone": "is no longer there",
+             "back": "is there again"}  # fmt: skip
+    found = []
+    for kind, text in words.items():
+        names = [images.shown[number] for number, what in files.items() if what == kind]
+        if names:
+            more = f" (and {len(names) - 1:,} more)" if len(names) > 1 else ""
+            found.append(f"{names[0]}{more} {text}.")
+    return found
 
 
 def stamp(files: Files, name: str) -> str:

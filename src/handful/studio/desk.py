@@ -18,7 +18,7 @@ from ..estimator.suggestions import suggest
 from ..labelling.book import FREE, KEYS, NONE, Action, Book, Conflict, Ids, NotThere
 from ..labelling.session import Session
 from ..labelling.sources import read_labels
-from .collection import Images
+from .collection import Images, changes
 from .embedding import Embedding, Progress
 from .events import Events
 from .learner import Learner, advice
@@ -26,8 +26,10 @@ from .log import Log
 from .look import Look, Query, Sight
 from .surroundings import Surroundings
 from .thumbnails import Thumbnails
+from .watch import Watch
 
 MOST_NAMED = 1000  # images that the answer to an action names
+MOST_NOTICES = 20
 
 
 class Desk:
@@ -57,7 +59,8 @@ class Desk:
             self.log.close()
             raise
         self.embedder, self.origin = str(getattr(embedder, "name", "given vectors")), Origin.of(embedder)
-        self.events, self.thumbnails = Events(), Thumbnails(self.images, out)
+        self.watch = Watch(self.images, self._changed)
+        self.events, self.thumbnails = Events(), Thumbnails(self.images, out, self.watch.look)
         count = len(self.images)
         self._folded = [name.casefold() for name in self.images.names]
         self._vectors: NDArray[np.float32] | None = None
@@ -66,15 +69,18 @@ class Desk:
         self.learner = Learner(self.session, self.lock, self._have, self._finished, self._told)
         self.around = Surroundings(self.images, self._have, lambda what: self.events.tell(what, self.part(what)))
         self._looked: tuple[Any, Look] | None = None
+        self._changes = 0  # of files
         self.notices = self._notices()
 
     def start(self) -> None:
         self.learner.start()
         self.around.start()
         self._embedding.start()
+        self.watch.start()
 
     def close(self) -> None:
         self.events.end()
+        self.watch.end()
         self._embedding.end()
         self.learner.end()
         self.around.end()
@@ -98,12 +104,13 @@ class Desk:
     def label(self, numbers: list[int] | NDArray[np.int64], name: str | None) -> dict[str, Any]:
         return self.do(lambda book: book.label(self.ids(numbers), name))
 
-    def accept(self, numbers: NDArray[np.int64], *, seen: bool) -> dict[str, Any]:
-        """Turn what was found for these images into given labels."""
+    def accept(self, numbers: NDArray[np.int64], shown: list[int] | None = None, *, seen: bool) -> dict[str, Any]:
+        """Turn what was found for these images, or what somebody was shown of each, into given labels."""
         ids, found = self.ids(numbers), self.learner.opinion.found
         if found is None:
             raise Conflict("there are no predictions to accept: label images of two classes first")
-        return self.do(lambda book: book.accept(ids, found.label[numbers], seen=seen))
+        labels = found.label[numbers] if shown is None else np.array(shown, dtype=np.int32)
+        return self.do(lambda book: book.accept(ids, labels, seen=seen))
 
     def matching(self, query: Query, version: int | None) -> NDArray[np.int64]:
         """The images that match, if the predictions are still those of this version."""
@@ -123,7 +130,8 @@ class Desk:
         """The images as they are shown now."""
         opinion = self.learner.opinion
         key = (
-            self.book.revision, opinion.version, self.around.version, self._embedded_count, len(self.images.broken)
+            self.book.revision, opinion.version, self.around.version, self._embedded_count, len(self.images.broken),
+            self._changes,
         )  # fmt: skip
         looked = self._looked
         if looked is None or looked[0] != key:
@@ -132,7 +140,13 @@ class Desk:
             broken = np.zeros(len(self.images), dtype=bool)
             broken[list(self.images.broken)] = True
             sight = Sight(
-                self._folded, self.embedded.copy(), broken, self.around.groups, self.around.duplicate, self.likeness
+                self._folded,
+                self.embedded.copy(),
+                broken,
+                self.around.groups,
+                self.around.duplicate,
+                self.around.line,
+                self.likeness,
             )
             looked = self._looked = key, Look(labels, opinion.found, self.book.is_label, opinion.before, sight)
         return looked[1]
@@ -246,6 +260,21 @@ class Desk:
         if self._finished():
             self.learner.changed()
             self.around.begin()
+
+    def _changed(self, files: dict[int, str]) -> None:
+        """Files are others now, gone or back: labels stay with the images that had them, vectors are made anew."""
+        others = [number for number, what in files.items() if what == "other"]
+        with self.lock:
+            self.book.grow(self.images.known)
+        if others and not self._embedding.given:
+            self.embedded[others] = False
+            self._embedded_count = int(self.embedded.sum())
+            self.session.predictor = None  # it holds the vectors of what was there before
+        self._changes += 1
+        self.notices = [*self.notices, *changes(self.images, files)][-MOST_NOTICES:]
+        self.events.tell("files", {"changed": len(files)})
+        self.learner.changed()
+        self._embedding.again(others)
 
     def _told(self, what: str) -> None:
         opinion = self.learner.opinion

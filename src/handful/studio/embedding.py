@@ -61,8 +61,32 @@ class Embedding(threading.Thread):
         # Vectors that do not fit the images are an error at once, not in the background.
         self._given = embedder.rows(images.names) if isinstance(embedder, Precomputed) else None
 
+    @property
+    def given(self) -> bool:
+        """Whether the vectors were computed elsewhere."""
+        return self._given is not None
+
     def end(self) -> None:
         self._ended.set()
+
+    def again(self, numbers: list[int]) -> None:
+        """Embed some images once more, in the background: their files are others now."""
+        if numbers and not isinstance(self._embedder, Precomputed):
+            threading.Thread(target=self._once_more, args=(self._embedder, numbers), name="again", daemon=True).start()
+
+    def _once_more(self, embedder: Embedder, numbers: list[int]) -> None:
+        in_the_background()
+        self.join()  # after all the others
+        for start in range(0, len(numbers), MOST):
+            if self._ended.is_set():
+                return
+            try:
+                self._deliver(*self._embedded(embedder, numbers[start : start + MOST], lambda done: None))
+            except Exception as error:  # of an embedder of the user's
+                self._tell(Progress("failed", "", 0, len(self._images), f"{type(error).__name__}: {error}"[:500]))
+                return
+        count = len(self._images)
+        self._tell(Progress("done", f"embedding with {getattr(embedder, 'name', '')}", count, count))
 
     def run(self) -> None:
         in_the_background()

@@ -45,6 +45,7 @@ class Sight:
         embedded, broken: whether it has a vector; whether it cannot be read.
         groups: None as long as there are none.
         duplicate: (n,) the number of the first of its near-duplicates, -1 for none.
+        line: (n,) its place among those that look like it; None as long as that is not known.
         likeness: an image -> (n,) cosines with it, NaN for images without a vector; None if it has none itself.
     """
 
@@ -53,6 +54,7 @@ class Sight:
     broken: Mask
     groups: Groups | None
     duplicate: Numbers
+    line: Numbers | None
     likeness: Callable[[int], NDArray[np.float32] | None]
 
 
@@ -169,13 +171,11 @@ class Look:
 
     def _sorted(self, query: Query, numbers: Numbers) -> Numbers:
         keys: tuple[Any, ...]  # the first is the most important
-        groups = self.sight.groups
+        groups, line = self.sight.groups, self.sight.line
         if query.sort == "class":
-            keys = (
-                np.where(self.label <= NONE, 1 << 20, self.label) - self.label * (self.label == FREE),
-                ~self.given,
-                -self.confidence,
-            )
+            keys = (self._class_order, ~self.given, -self.confidence)
+        elif query.sort == "alike":
+            keys = (self._class_order, np.zeros(len(self.label)) if line is None else line)
         elif query.sort == "rival":
             keys = self._by_rival()
         elif query.sort == "doubt":
@@ -200,15 +200,20 @@ class Look:
             return numbers
         return numbers[np.lexsort([np.asarray(key)[numbers] for key in reversed(keys)])]
 
+    @cached_property
+    def _class_order(self) -> Numbers:
+        """(n,) the order of the classes: none of these after them, and images without a label last."""
+        found: Numbers = np.where(self.label <= NONE, 1 << 20, self.label) - self.label * (self.label == FREE)
+        return found
+
     def _by_rival(self) -> tuple[Any, ...]:
         """Keys to sort by class, and in a class by the class that an image may be of instead.
 
         So images that are wrong in the same way stand together: first the rival that most images of the class may be
         of, and of its images the likeliest. Labels that were given come last in their class.
         """
-        classes = np.where(self.label <= NONE, 1 << 20, self.label) - self.label * (self.label == FREE)
         if self.found is None:
-            return (classes, self.given)
+            return (self._class_order, self.given)
         chance = np.where(self.given, 0, self.found.next_chance)
         pair = (self.label.astype(np.int64) + 1) * (int(self.found.second.max(initial=0)) + 2) + self.found.second + 1
-        return classes, self.given, -np.bincount(pair, weights=chance)[pair], pair, -chance
+        return self._class_order, self.given, -np.bincount(pair, weights=chance)[pair], pair, -chance

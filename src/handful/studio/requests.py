@@ -13,7 +13,7 @@ from ..errors import HandfulError
 from .look import Query
 
 SHOWN = ("all", "given", "found", "doubtful", "none", "changed", "unlabelled", "duplicates", "waiting", "broken")
-SORTS = ("name", "number", "class", "rival", "doubt", "sure", "like", "none", "group", "changed", "duplicates")
+SORTS = ("name", "number", "class", "alike", "rival", "doubt", "sure", "like", "none", "group", "changed", "duplicates")
 MOST_IMAGES = 100_000  # named in one request
 MOST_LETTERS = 200  # of a name or a search
 _WHERE = {"show", "class", "group", "surer", "like", "alike", "text"}

@@ -165,12 +165,16 @@ class _Api:
         return await _run(lambda: self.desk.label(self.desk.matching(query, version), name))
 
     async def accept(self, request: Request) -> Response:
-        content = await read_body(request, {"images", "where", "version"})
+        content = await read_body(request, {"images", "labels", "where", "version"})
         if ("images" in content) == ("where" in content):
             raise HandfulError("give either 'images' or 'where'")
         version = whole(content, "version")
         if "images" in content:
-            return await _run(lambda: self.desk.accept(np.array(numbers(content), dtype=np.int64), seen=True))
+            images = np.array(numbers(content), dtype=np.int64)
+            shown = numbers(content, "labels") if "labels" in content else None
+            if shown is not None and len(shown) != len(images):
+                raise HandfulError("'labels' should be as many as 'images'")
+            return await _run(lambda: self.desk.accept(images, shown, seen=True))
         query = read_where(content["where"])
         return await _run(lambda: self.desk.accept(self.desk.matching(query, version), seen=False))
 

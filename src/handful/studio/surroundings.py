@@ -12,6 +12,7 @@ from ..datasets.images import BrokenImage, decode
 from .collection import Images
 from .embedding import in_the_background
 from .layout import Groups, flat, grouped, in_common_axes, near_duplicates, spread_out
+from .line import in_line
 
 FEWEST = 2
 SIDE, SAME = 32, 0.97  # two images are the same if their grey pixels at this size correlate so much
@@ -23,9 +24,10 @@ class Surroundings(threading.Thread):
     Attributes:
         points, place: (m, reduced) the vectors on common axes, and (n,) the row of each image in them, -1 for none.
         groups: None as long as there are none.
+        line: (n,) the place of each image in a line on which neighbours are alike; None as long as there is none.
         sets, duplicate: near-duplicates; (n,) the first of those that an image belongs to, -1 for none.
         map: (n, 2), NaN for images without a vector.
-        version, map_version: count up when groups and duplicates, or the map, are other ones.
+        version, map_version: count up when groups, line and duplicates, or the map, are other ones.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class Surroundings(threading.Thread):
         self.points: NDArray[np.float32] | None = None
         self.place = np.full(len(images), -1)
         self.groups: Groups | None = None
+        self.line: NDArray[np.int64] | None = None
         self.sets: list[list[int]] = []
         self.duplicate = np.full(len(images), -1)
         self.map: NDArray[np.float32] | None = None
@@ -89,6 +92,9 @@ class Surroundings(threading.Thread):
         self.groups = grouped(points, rows, count)
         self.version += 1
         self._tell("groups")
+        line = np.full(count, count)
+        line[rows] = in_line(points)
+        self.line = line
         pixels: dict[int, NDArray[np.float32]] = {}
 
         def same(one: int, other: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sqlite3
 import threading
+from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -18,10 +19,13 @@ FILE = "thumbnails.sqlite"
 
 
 class Thumbnails:
-    """Pictures of images by number; small ones are kept in a file, which can be deleted at any time."""
+    """Pictures of images by number; small ones are kept in a file, which can be deleted at any time.
 
-    def __init__(self, images: Images, folder: Path) -> None:
-        self._images, self._path = images, folder / FILE
+    ``look`` is called with the number of an image before a picture of it is given.
+    """
+
+    def __init__(self, images: Images, folder: Path, look: Callable[[list[int]], None] | None = None) -> None:
+        self._images, self._path, self._look = images, folder / FILE, look
         self._few, self._alone = threading.Semaphore(AT_ONCE), threading.Lock()
         self._base = self._opened()
 
@@ -50,6 +54,10 @@ class Thumbnails:
             raise
 
     def _picture(self, number: int, longest: int) -> bytes:
+        if self._look is not None:
+            self._look([number])  # it may be another image by now
+        if (reason := self._images.broken.get(number)) is not None:
+            raise BrokenImage(reason)
         tag = self._images.tag(number)
         kept = self._kept(tag, longest) if longest in SMALL else None
         if kept is not None:

@@ -2,7 +2,8 @@
 
 import * as api from "./api.js";
 import { images, toast } from "./dom.js";
-import { store } from "./store.js";
+import * as grid from "./grid.js";
+import { NO_LABEL, store } from "./store.js";
 
 const NEAREST = 24; // of the images that are like this one
 
@@ -56,10 +57,27 @@ export async function like() {
 export async function acceptSelected() {
   const numbers = [...store.selection];
   if (!numbers.length) return toast("Select images first.");
-  const done = await store.act(() => api.acceptImages(numbers));
+  const labels = numbers.map((number) => store.classOf[number]); // what is on the screen, whatever is found meanwhile
+  const known = numbers.map((number, at) => [number, labels[at]]).filter(([, label]) => label !== NO_LABEL);
+  const done = await store.act(() => api.acceptImages(known.map(([number]) => number), known.map(([, label]) => label)));
   if (!done) return;
   store.select([]);
   toast(done.count ? `Accepted: ${images(done.count)}` : "Nothing to accept: no label was found for them, or you gave it.", { action: done.count ? { text: "Undo", act: undo } : null });
+}
+
+/** Turn the found labels on the screen into given ones, but those of what is selected, and go on to the next screen. */
+export async function acceptScreen() {
+  const seen = store.view === "grid" && store.order.length ? grid.onScreen() : null;
+  if (!seen || store.state.model.state !== "ready") return toast("There is nothing to accept: label images of two classes first.");
+  const numbers = [...store.order.slice(seen.first, seen.last + 1)].filter((number) => {
+    const mark = store.mark(number);
+    return !store.selection.has(number) && !mark.given && !mark.sending && (mark.one || mark.none);
+  });
+  const labels = numbers.map((number) => store.classOf[number]), left = store.selection.size;
+  store.select([]);
+  grid.turnTo(seen.last + 1);
+  const done = await store.act(() => api.acceptImages(numbers, labels));
+  if (done) toast(done.count ? `Accepted: ${images(done.count)}${left ? `, without ${images(left)}` : ""}` : "Nothing to accept on this screen.", { action: done.count ? { text: "Undo", act: undo } : null });
 }
 
 /** Turn all found labels that are at least so sure into given ones; those that are shown, if a class is. */

@@ -56,7 +56,7 @@ export const broken = () => json("GET", "/api/broken");
 
 export const label = (numbers, name) => json("POST", "/api/labels", { images: numbers, label: name });
 export const accept = (where, version) => json("POST", "/api/accept", { where, version });
-export const acceptImages = (numbers) => json("POST", "/api/accept", { images: numbers });
+export const acceptImages = (images, labels) => json("POST", "/api/accept", { images, labels });
 export const undo = () => json("POST", "/api/undo");
 export const redo = () => json("POST", "/api/redo");
 export const addClass = (name) => json("POST", "/api/classes", { name });
@@ -69,7 +69,7 @@ export const exportUrl = (format, given) => `/api/export?${words({ format, given
 export const thumbnail = (number, size, tag) => `/api/thumbnail/${number}?size=${size}${tagged(tag)}`;
 export const preview = (number, tag) => `/api/preview/${number}?size=1280${tagged(tag)}`;
 
-const KINDS = ["hello", "embedding", "labels", "model", "checked", "map", "groups", "problem"];
+const KINDS = ["hello", "embedding", "labels", "model", "checked", "map", "groups", "files", "problem"];
 
 /**
  * Listen to what happens; `heard(kind, data)` for each event, `lost(status)` when the line breaks

@@ -65,7 +65,7 @@ function top() {
 
 // -- above the grid --------------------------------------------------------------------------------------------------
 
-const SORTS = [["name", "Name"], ["class", "Class"], ["rival", "Class, likely wrong first"], ["doubt", "Doubt, most first"], ["sure", "Sureness, most first"], ["none", "Foreign first"], ["group", "Groups of likeness"], ["changed", "Changed first"], ["duplicates", "Near-duplicates"], ["like", "Likeness to the selected"]];
+const SORTS = [["name", "Name"], ["class", "Class"], ["alike", "Class, alike together"], ["rival", "Class, likely wrong first"], ["doubt", "Doubt, most first"], ["sure", "Sureness, most first"], ["none", "Foreign first"], ["group", "Groups of likeness"], ["changed", "Changed first"], ["duplicates", "Near-duplicates"], ["like", "Likeness to the selected"]];
 let sort, shown, accepting, slider, sure, range, text;
 
 function bar() {
@@ -114,7 +114,8 @@ function makeBar() {
   });
   slider = h("input", { type: "range", min: 50, max: 99, value: 90, "aria-label": "Accept labels surer than", on: { input: surer } });
   sure = h("span", { class: "sure" });
-  accepting = h("div", { class: "accepting", hidden: true }, slider, sure, h("button", { class: "quiet small", text: "Accept", title: "Turn these found labels into yours", on: { click: () => actions.accept(Number(slider.value) / 100) } }));
+  accepting = h("div", { class: "accepting", hidden: true }, slider, sure, h("button", { class: "quiet small", text: "Accept", title: "Turn these found labels into yours", on: { click: () => actions.accept(Number(slider.value) / 100) } }),
+    h("button", { class: "quiet small", text: "Accept screen", title: "Turn the found labels on the screen into yours, but those of what is selected, and go on (Shift Space)", on: { click: actions.acceptScreen } }));
   range = h("input", { type: "range", min: 72, max: 320, value: grid.zoom(), "aria-label": "Size of the images", on: { input: () => grid.setZoom(Number(range.value)) } });
   $("bar").append(shown, h("span", { class: "grow" }), accepting, text, h("label", { class: "sorting" }, h("span", { text: "Sort" }), sort), h("span", { class: "zoom" }, icon("small"), range, icon("large")));
 }

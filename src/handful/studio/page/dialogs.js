@@ -34,8 +34,8 @@ export const prompt = ({ title, text, value = "", options, button, length = 80 }
 // -- help ------------------------------------------------------------------------------------------------------------
 
 const KEYS = [
-  ["Label", [["1 … 9, a … z", "label what is selected with the class of that key"], ["0 or n", "none of these"], ["Type a name, Enter", "label with a class by its name, or with a new one (press / first if letters are keys)"], ["Backspace", "take the label back"], ["Shift A", "accept the found labels of what is selected"], [`${CTRL} Z, ${CTRL} Shift Z`, "undo, redo, without end"]]],
-  ["Select", [["Point at it", "one, if nothing is selected: the key of a class labels it"], ["Arrows", "move; with Shift, extend"], ["Click, Shift click", "one; a range"], [`${CTRL} click`, "add or remove one"], ["Drag", "all in the box"], [`${CTRL} A`, "all that are shown"], ["Shift L", "those that are most like this one"], ["Esc", "nothing"]]],
+  ["Label", [["1 … 9, a … z", "label what is selected with the class of that key"], ["0 or n", "none of these"], ["Type a name, Enter", "label with a class by its name, or with a new one (press / first if letters are keys)"], ["Backspace", "take the label back"], ["Shift A", "accept the found labels of what is selected"], ["Shift Space", "accept what is on the screen, but what is selected, and go on to the next screen"], [`${CTRL} Z, ${CTRL} Shift Z`, "undo, redo, without end"]]],
+  ["Select", [["Point at it", "one, if nothing is selected: the key of a class labels it"], ["Arrows", "move; with Shift, extend"], ["Click, Shift click", "one; a range"], [`${CTRL} click`, "add or remove one"], ["Drag from an image", "all up to another one"], ["Drag from between", "all in the box"], [`${CTRL} A`, "all that are shown"], ["Shift L", "those that are most like this one"], ["Esc", "nothing"]]],
   ["Look", [["Enter, double click", "large"], ["Space", "in Label next: skip"], ["← →", "in Label next: the likeliest class, the second likeliest"], ["+ −", "larger, smaller"], ["Shift O · G · Q · M", "groups, grid, label next, map"], ["Shift E", "export"], ["?", "this help"]]],
 ];
 export function help() {

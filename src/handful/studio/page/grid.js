@@ -37,7 +37,7 @@ function lay() {
   cell = Math.max(40, Math.floor((width - (columns - 1) * GAP) / columns));
   left = PAD;
   host.dataset.size = cell < 100 ? "small" : "normal";
-  sections = ["class", "rival"].includes(store.query.sort) ? runs() : [{ first: 0, count: store.order.length }];
+  sections = ["class", "alike", "rival"].includes(store.query.sort) ? runs() : [{ first: 0, count: store.order.length }];
   let top = PAD;
   for (const one of sections) {
     one.top = top;
@@ -115,6 +115,14 @@ export function reveal(index) {
   const { y } = placeAt(index);
   if (y < host.scrollTop + 48) host.scrollTop = y - 48;
   else if (y + pitch() > host.scrollTop + host.clientHeight - 84) host.scrollTop = y + pitch() - host.clientHeight + 84;
+}
+/** First and last index of the rows that are on the screen for the most part. */
+export const onScreen = () => between(host.scrollTop + 0.6 * pitch(), host.scrollTop + host.clientHeight - 0.6 * pitch());
+/** Scroll so that an index begins the screen; it becomes the cursor, which stays in place when others go. */
+export function turnTo(index) {
+  if (index >= store.order.length) return;
+  store.moveTo(index, { keep: true, show: false });
+  host.scrollTop = placeAt(index).y - HEADER - 4;
 }
 export const step = () => ({ columns, rows: Math.max(1, Math.floor(host.clientHeight / pitch()) - 1) });
 
@@ -277,6 +285,19 @@ function inBox(a, b) {
   return found;
 }
 
+/** All images from one to another, as text is marked; back and forth. */
+function through(index, target, { x, y }) {
+  let last = indexOf(target);
+  if (last < 0) { // between two images, or beyond a row: the last one before this place
+    const seen = between(y - pitch(), y);
+    for (let at = seen?.first ?? 0; seen && at <= seen.last; at++) {
+      const place = placeAt(at);
+      if (place.y <= y && (place.y + pitch() <= y || place.x <= x)) last = at;
+    }
+  }
+  return last < 0 ? [] : store.order.slice(Math.min(index, last), Math.max(index, last) + 1);
+}
+
 function press(event) {
   if (event.button !== 0 || event.target === host && event.offsetX > host.clientWidth) return;
   const start = point(event), index = indexOf(event.target), add = event.ctrlKey || event.metaKey;
@@ -287,7 +308,8 @@ function press(event) {
     band.style.transform = `translate(${Math.min(start.x, now.x)}px, ${Math.min(start.y, now.y)}px)`;
     band.style.width = `${Math.abs(now.x - start.x)}px`;
     band.style.height = `${Math.abs(now.y - start.y)}px`;
-    store.select([...before, ...inBox(start, now)]);
+    const found = index < 0 ? inBox(start, now) : through(index, document.elementFromPoint(last.clientX, last.clientY) ?? host, now);
+    store.select([...before, ...found]);
     const edge = last.clientY < box.top + 24 ? -1 : last.clientY > box.bottom - 24 ? 1 : 0;
     if (edge) host.scrollTop += edge * 18;
     timer = edge ? requestAnimationFrame(sweep) : 0;
@@ -297,7 +319,7 @@ function press(event) {
     last = moved;
     if (!boxing && Math.hypot(moved.clientX - event.clientX, moved.clientY - event.clientY) > 6 && event.pointerType !== "touch") {
       boxing = store.dragging = true;
-      band.hidden = false;
+      band.hidden = index >= 0;
       host.setPointerCapture(event.pointerId);
     }
     if (boxing && !timer) sweep();

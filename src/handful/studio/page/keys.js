@@ -39,6 +39,7 @@ function inQueue(event) {
 function inGrid(event) {
   if (event.key === "Backspace" || event.key === "Delete") actions.takeBack();
   else if (event.key === "Enter") loupe.isOpen() ? loupe.close() : loupe.open();
+  else if (event.key === " " && event.shiftKey) actions.acceptScreen();
   else if (event.key === " ") store.order[store.cursor] !== undefined && store.toggle(store.order[store.cursor]);
   else return move(event);
   return true;

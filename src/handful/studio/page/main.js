@@ -56,7 +56,7 @@ function heard(kind, data) {
   if (kind === "hello") {
     store.setState(data);
     store.refreshSoon();
-  } else if (kind === "model") store.refreshSoon();
+  } else if (kind === "model" || kind === "files") store.refreshSoon();
   else if (kind === "labels") data.revision > store.revision && store.refreshSoon(150);
   else if (kind === "problem") toast(data.error, { kind: "bad", seconds: 8 });
   else if (store.state) {

@@ -16,6 +16,14 @@ const plot = new Plot(canvas);
 let xy = new Float32Array(0), version = -1, scale = 1, dx = 0, dy = 0, tool = "lasso", width = 0, height = 0, lasso = null;
 let asked = 0, moved = false; // by the user: then a better map keeps the part that is looked at
 
+/** A colour of the theme, as a canvas takes it. */
+function shade(name) {
+  hover.style.color = `var(--${name})`;
+  const found = getComputedStyle(hover).color;
+  hover.style.color = "";
+  return found;
+}
+
 const toScreen = (n) => [xy[2 * n] * scale + dx, xy[2 * n + 1] * scale + dy];
 
 function fit() {
@@ -86,9 +94,9 @@ function drawInk() {
     context.beginPath();
     lasso.forEach(([x, y], at) => (at ? context.lineTo(x, y) : context.moveTo(x, y)));
     context.closePath();
-    context.fillStyle = style.getPropertyValue("--accent-soft");
+    context.fillStyle = shade("accent-soft");
     context.fill();
-    context.strokeStyle = style.getPropertyValue("--accent");
+    context.strokeStyle = shade("accent");
     context.lineWidth = 1.5;
     context.stroke();
   }
@@ -122,14 +130,14 @@ function names(context, style) {
     let top = y * scale + dy - 10;
     while (taken.some((box) => left < box[0] + box[2] && left + wide > box[0] && top < box[1] + 22 && top + 22 > box[1])) top += 22;
     taken.push([left, top, wide]);
-    context.fillStyle = style.getPropertyValue("--raised");
+    context.fillStyle = shade("raised");
     context.strokeStyle = colourOf(one);
     context.lineWidth = 2;
     context.beginPath();
     context.roundRect(left, top, wide, 20, 10);
     context.fill();
     context.stroke();
-    context.fillStyle = style.getPropertyValue("--text");
+    context.fillStyle = shade("text");
     context.fillText(text, left + 8, top + 10.5);
   }
 }
