@@ -8,7 +8,7 @@ from collections.abc import Callable
 from .collection import Images
 from .embedding import in_the_background
 
-PAUSE = 10.0  # seconds between two looks at all files
+PAUSE = 30.0  # seconds between two looks at all files
 SLICE, REST = 1000, 0.02  # files that are looked at before others have a turn, and seconds of that
 
 

@@ -117,7 +117,10 @@ export function reveal(index) {
   else if (y + pitch() > host.scrollTop + host.clientHeight - 84) host.scrollTop = y + pitch() - host.clientHeight + 84;
 }
 /** First and last index of the rows that are on the screen for the most part. */
-export const onScreen = () => between(host.scrollTop + 0.6 * pitch(), host.scrollTop + host.clientHeight - 0.6 * pitch());
+export function onScreen() {
+  const covered = $("hand").hidden ? 0 : host.getBoundingClientRect().bottom - $("hand").getBoundingClientRect().top;
+  return between(host.scrollTop + 0.6 * pitch(), host.scrollTop + host.clientHeight - covered - 0.6 * pitch());
+}
 /** Scroll so that an index begins the screen; it becomes the cursor, which stays in place when others go. */
 export function turnTo(index) {
   if (index >= store.order.length) return;

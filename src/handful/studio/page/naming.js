@@ -9,7 +9,7 @@ let serial = 0;
 /** A combobox; `done(name)` on Enter or a click, `left()` on Escape. */
 export function naming({ placeholder, done, left = () => {}, label = placeholder }) {
   const id = `names-${++serial}`;
-  const list = h("ul", { class: "names", role: "listbox", id, hidden: true });
+  const list = h("ul", { class: "names", role: "listbox", id, "aria-label": "Names of classes", hidden: true });
   const input = h("input", { class: "name-field", type: "text", placeholder, "aria-label": label, role: "combobox", "aria-expanded": "false", "aria-controls": id, "aria-autocomplete": "list", maxlength: 80, autocomplete: "off", spellcheck: "false", enterkeyhint: "done" });
   const node = h("div", { class: "naming" }, input, list);
   let at = -1, found = [];

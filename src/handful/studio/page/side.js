@@ -39,7 +39,7 @@ function row(one) {
   const bar = h("span", { class: "share", "aria-hidden": "true" }, h("i", { class: "given" }), h("i", { class: "found" }), h("i", { class: "doubtful" }));
   const total = h("span", { class: "total" });
   const open = h("button", { class: "open" }, h("span", { class: "line" }, name, total), bar, numbers);
-  const more = h("button", { class: "more", title: "Rename, merge, delete" }, icon("more"));
+  const more = h("button", { class: "more", title: "Rename, merge, delete", "aria-haspopup": "menu" }, icon("more"));
   const node = h("li", {}, badge, open, more);
   badge.addEventListener("click", () => (store.selection.size ? actions.label(node.one.name) : choose(node.one)));
   open.addEventListener("click", () => choose(node.one));
@@ -74,6 +74,7 @@ function classes() {
     node.total.textContent = count(given + one.found);
     node.numbers.textContent = `${count(given)} given · ${count(one.found)} found${one.doubtful ? ` · ${count(one.doubtful)} ?` : ""}`;
     node.open.title = `${images(given)} labelled by you, ${count(one.found)} found, ${count(one.doubtful)} of them doubtful`;
+    node.open.setAttribute("aria-label", `${one.name}: ${node.open.title}`);
     node.open.setAttribute("aria-pressed", String(store.query.class === one.id));
     node.more.setAttribute("aria-label", `Change the class ${one.name}`);
     [given, sure, Math.min(one.found, one.doubtful)].forEach((part, at) => (node.bar.children[at].style.width = `${(100 * part) / all}%`));
@@ -94,7 +95,7 @@ function menu(one, from) {
   shut?.();
   const others = store.classes.filter((each) => each.id !== one.id && each.id > 0);
   const item = (text, act, kind = "") => h("button", { class: kind, role: "menuitem", text, on: { click: () => (close(), act()) } });
-  const node = h("div", { class: "menu", role: "menu" },
+  const node = h("div", { class: "menu", role: "menu", "aria-label": `Change the class ${one.name}` },
     item("Rename…", async () => {
       const name = await prompt({ title: "Rename the class", text: "Its labels stay.", value: one.name, button: "Rename" });
       if (name && name !== one.name) store.act(() => api.changeClass(one.id, { name }));
