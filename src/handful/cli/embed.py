@@ -17,8 +17,8 @@ Ray = Annotated[
     str | None,
     typer.Option(
         metavar="ADDRESS",
-        help="Work on a Ray cluster: auto for the one that this machine belongs to, HOST:PORT, ray://HOST:PORT, or "
-        "local to start one here.",
+        help="Work on a Ray cluster: auto for the one that this machine belongs to, HOST:PORT, or local to start "
+        "one here.",
     ),
 ]
 Workers = Annotated[
