@@ -637,6 +637,7 @@ def test_without_training_beyond_says_what_is_left_out(setting, tmp_path, monkey
     assert {row["training_episodes"] for row in content["beyond"]} == {0}
     text = (tmp_path / "report.md").read_text()
     assert "Left out (--untrained)" in text
+    assert "Training, the same for every model" not in text, "there is none"
     assert "TACdap" in text
     assert "Left out: MAML" in text
     with pytest.raises(HandfulError, match="beyond compares methods from one start"):

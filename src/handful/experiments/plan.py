@@ -159,10 +159,17 @@ class Setting:
             f"class labelled. Test: {test.ways} ways, {test.queries} queries and {test.unlabelled} unlabelled images a "
             f"class, with distractors as many again from {test.ways} other classes; {budget.splits} splits x "
             f"{budget.test_episodes:,} episodes; ± is the 95 % interval over episodes, for these weights"
-            f"{self._seeds_caption()} Training, the same for every model: "
-            f"{budget.episodes:,} episodes of {recipe.train.ways} ways (a line that names others has the published "
-            f"ways and options), {recipe.train.queries} queries and {recipe.train.unlabelled} unlabelled images a "
-            f"class, {described_rate(training)}, {training.precision} convolutions.{self._start_caption()}"
+            f"{self._seeds_caption()}{self._training_caption(training)}{self._start_caption()}"
+        )
+
+    def _training_caption(self, training: TrainingOptions) -> str:
+        if self.untrained:
+            return ""
+        train = self.recipe.train
+        return (
+            f" Training, the same for every model: {self.budget.episodes:,} episodes of {train.ways} ways (a line that "
+            f"names others has the published ways and options), {train.queries} queries and {train.unlabelled} "
+            f"unlabelled images a class, {described_rate(training)}, {training.precision} convolutions."
         )
 
     def _seeds_caption(self) -> str:
