@@ -58,3 +58,20 @@ def test_a_legend_of_axes():
 @pytest.mark.parametrize("name", NAMES)
 def test_names_are_short_and_printable(name):
     assert shortened(name).isprintable() and len(shortened(name)) <= MOST_LETTERS
+
+
+def cost_row(system, milliseconds, accuracy, uneven=False):
+    return {"system": system, "shots": 1, "distractors": False, "uneven": uneven, "accuracy": accuracy,
+            "interval": None, "milliseconds": milliseconds}  # fmt: skip
+
+
+def test_what_nothing_beats_in_cost_and_accuracy_is_joined():
+    rows = [cost_row("a", 1.0, 50.0), cost_row("b", 2.0, 49.0), cost_row("c", 4.0, 55.0), cost_row("d", 4.0, 54.0)]
+    figure = figures.accuracy_by_cost([*rows, cost_row("a", 1.0, 48.0, uneven=True), cost_row("e", None, None)])
+    balanced, uneven = figure.axes
+    assert [tuple(point) for point in balanced.lines[0].get_xydata()] == [(1.0, 50.0), (4.0, 55.0)]
+    assert (balanced.get_title(), uneven.get_title()) == ("1-shot, balanced", "1-shot, uneven")
+
+
+def test_costs_before_anything_is_measured_are_an_empty_picture():
+    figures.accuracy_by_cost([cost_row("a", None, None)]).savefig(io.BytesIO(), format="svg")

@@ -126,7 +126,9 @@ def accuracy_by_cost(rows: Sequence[Row]) -> Figure:
     there = [row for row in rows if row["accuracy"] is not None and row["milliseconds"]]
     kinds = sorted({(row["distractors"], row["uneven"]) for row in there})
     shots, systems = sorted({row["shots"] for row in there}), list(dict.fromkeys(row["system"] for row in there))
-    figure = Figure(figsize=(3.3 * len(kinds) + 2.8, max(3.6 * len(shots), 0.22 * len(systems))), layout="constrained")
+    figure = Figure(
+        figsize=(3.3 * len(kinds) + 2.8, max(3.6 * max(1, len(shots)), 0.22 * len(systems))), layout="constrained"
+    )
     axes = figure.subplots(max(1, len(shots)), max(1, len(kinds)), squeeze=False, sharex=True, sharey="row")
     drawn: dict[str, Artist] = {}
     for across, number in zip(axes, shots, strict=False):
