@@ -39,3 +39,13 @@ def vectors(images):
 
 
 gated.image_size = 16
+
+
+def deadly(images):
+    """Ends the process of whoever embeds a white image."""
+    if len(images) > 1 and (images == 255).all((1, 2, 3)).any():
+        os._exit(1)
+    return vectors(images)
+
+
+deadly.image_size = 16

@@ -20,6 +20,7 @@ from handful.embedders.bulk import embed_sources
 from handful.embedders.vectors import VectorFolder
 
 HERE = Path(__file__).parent
+SOURCE = str(Path(sys.modules["handful"].__file__).parents[1])
 IMAGES, SHARD = 480, 8
 PATIENCE = 240  # seconds that nothing may happen for, on a machine that is busy with other things
 
@@ -61,9 +62,8 @@ def test_a_killed_worker_a_lost_machine_and_a_killed_driver_lose_no_image(tmp_pa
     images, out, gate = photographs(tmp_path / "photos", IMAGES), tmp_path / "vectors", tmp_path / "gate"
     gate.mkdir()
     monkeypatch.setattr(gated, "FOLDER", gate)
-    source = str(Path(sys.modules["handful"].__file__).parents[1])
     for name, value in {
-        "GATED": str(gate), "PYTHONPATH": os.pathsep.join([source, str(HERE)]), "RAY_USAGE_STATS_ENABLED": "0",
+        "GATED": str(gate), "PYTHONPATH": os.pathsep.join([SOURCE, str(HERE)]), "RAY_USAGE_STATS_ENABLED": "0",
         "HANDFUL_CACHE": str(tmp_path / "cache"), "RAY_enable_metrics_collection": "0",
     }.items():  # fmt: skip
         monkeypatch.setenv(name, value)
@@ -121,3 +121,23 @@ def test_a_killed_worker_a_lost_machine_and_a_killed_driver_lose_no_image(tmp_pa
     embed_sources([images], here, "gated:gated", size=SHARD)
     alone = VectorFolder(here)
     np.testing.assert_array_equal(alone[:], found[found.find(list(alone.names))])
+
+
+@pytest.mark.slow
+def test_a_unit_that_kills_its_workers_comes_to_an_end_and_the_others_are_done(tmp_path, monkeypatch):
+    pytest.importorskip("ray.data")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([SOURCE, str(HERE)]))
+    monkeypatch.setenv("HANDFUL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    images, out = photographs(tmp_path / "photos", 40), tmp_path / "v"
+    Image.new("RGB", (16, 16), "white").save(images / "2" / "0022.png")
+    program = (
+        "import sys\nfrom handful.embedders import bulk, on_ray\non_ray.RETRIES = 1\n"
+        "found = bulk.embed_sources([sys.argv[1]], sys.argv[2], 'gated:deadly', size=4, ray='local', workers=1)\n"
+        "print(found.images, *found.problems.values())\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program, images, out], cwd=tmp_path, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert "was not finished, as its workers died: run the command again" in ended.stdout
+    done = set(VectorFolder(tmp_path / "v").names)
+    assert len(done) == int(ended.stdout.split()[0]) >= 30 and "2/0022.png" not in done

@@ -148,7 +148,7 @@ def _engine(workers: int | None, ray: str | None) -> Engine:
 
 
 def _work(recipe: Recipe, tasks: list[Task], folder: ShardFolder, outcome: Outcome, engine: Engine, tick: Tick) -> None:
-    sources, ended = {task.unit.key: task.unit.source for task in tasks}, set[str]()
+    units, ended = {task.unit.key: task.unit for task in tasks}, set[str]()
     with closing(engine(recipe, tasks, tick)) as parts:
         for part in parts:
             about = part.about
@@ -157,15 +157,16 @@ def _work(recipe: Recipe, tasks: list[Task], folder: ShardFolder, outcome: Outco
             if about.get("last") or "unreachable" in about:
                 ended.add(part.unit)
             if problem := about.get("unreachable") or about.get("problem"):
-                outcome.problems[sources[part.unit]] = problem
+                outcome.problems[units[part.unit].source] = problem
             if "unreachable" in about:
                 continue
             folder.write(part)
             outcome.images += about["images"]
             outcome.broken |= about["broken"]
-    if lost := [key for key in sources if key not in ended]:
-        for key in lost:
-            outcome.problems.setdefault(sources[key], f"{printable(sources[key])} was not finished: run it again")
+    for unit in (unit for key, unit in units.items() if key not in ended):
+        where = f", from {printable(unit.names[0])} on," if unit.names else ""
+        said = f"{printable(unit.source)}{where} was not finished, as its workers died: run the command again"
+        outcome.problems.setdefault(unit.source, said)
 
 
 def by_threads(

@@ -107,7 +107,7 @@ def _connected(address: str, workers: int | None) -> Iterator[tuple[Any, Any]]:
         _start(ray, address, workers)
     try:
         for name in ("ray.data", "ray"):
-            logging.getLogger(name).setLevel(logging.ERROR)
+            logging.getLogger(name).setLevel(logging.CRITICAL)  # what goes wrong is said in a sentence
         context = data.DataContext.get_current()
         context.enable_progress_bars = context.print_on_execution_start = False
         context.max_errored_blocks = -1  # what is lost is named at the end, and done by the next run
