@@ -7,7 +7,7 @@ what the page offers; every key, click, drag and screen that is scrolled is one 
 
 1. Names: a list of the classes is pasted into "Add a class" (click, Ctrl V, Enter), or each is typed when its first
    image comes (``--names typed``: one action for each letter, and Enter).
-2. "Label next": a key for each of the first images, six times as many as there are classes.
+2. "Label next": a key for each of the first images, three times as many as there are classes.
 3. The grid, of what has no label by hand, sorted by "Class, alike together", zoomed out, a screen at a time. First only
    what saves most: images of one class that stand side by side are dragged over (a drag each, Ctrl adds) and labelled
    with one key, if that is more than an image an action. Then single ones as well: the key of the class, pressed while
@@ -155,7 +155,7 @@ def label_next(page: Page, count: int) -> None:
         page.label([number], str(page.see([number])[0]))
 
 
-def screens(page: Page, worth: tuple[float, ...] = (1.5, 1.0), least: int = 12, stop: float = REACH[-1]) -> None:
+def screens(page: Page, worth: tuple[float, ...] = (2.0, 1.3, 1.0), least: int = 24, stop: float = REACH[-1]) -> None:
     """Go through the grid until so many are right (the script says when, no person would know).
 
     Args:
@@ -252,7 +252,7 @@ def play(
     *,
     window: Window = Window(),  # noqa: B008
     pasted: bool = True,
-    queue: int = 6,
+    queue: int = 3,
     **how: Any,
 ) -> Page:
     """Label images with these vectors (n, dim) and classes (n,) until all but a few are right."""
@@ -289,7 +289,7 @@ def line(name: str, page: Page, total: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("archives", type=Path, nargs="+")
-    parser.add_argument("--queue", type=int, nargs="+", default=[6], help="images per class in the queue")
+    parser.add_argument("--queue", type=int, nargs="+", default=[3], help="images per class in the queue")
     parser.add_argument("--names", choices=["pasted", "typed"], nargs="+", default=["pasted", "typed"])
     parser.add_argument("--small", action="store_true", help="a window of 1280 x 720")
     given = parser.parse_args()
