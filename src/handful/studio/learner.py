@@ -146,7 +146,8 @@ class Learner:
 
     def _predict(self) -> None:
         rows, vectors = self._vectors()
-        known = 0 if self._session.predictor is None else len(self._session.predictor.rows)
+        held = self._session.predictor  # others may take it away: see Desk, when files change
+        known = 0 if held is None else len(held.rows)
         fresh = len(rows) >= FEWEST and (len(rows) >= GROWTH * known or (self._finished() and len(rows) > known))
         if fresh:
             order = np.argsort(rows, kind="stable")
