@@ -16,7 +16,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from ..embedders.origin import Origin
-from .confidence import Accuracy, expected_accuracy
+from .confidence import Accuracy, class_sizes, expected_accuracy
 from .foreign import judge
 from .given import read_rows
 from .head import Head, load_head
@@ -206,7 +206,8 @@ class TACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.none_threshold_ = self.none_share_ = 0.0
         if self.distractors is False or (isinstance(self.distractors, np.bool_) and not self.distractors):
             return
-        self._judge = judge(task.space, task.labelled, task.labels, task.classes, none)
+        sizes = class_sizes(task, self._model, self._accuracy.guess)
+        self._judge = judge(task.space, task.labelled, task.labels, sizes, none)
         if self.distractors != "auto" or len(none) or self._judge.any:
             self.none_threshold_, self.none_share_ = float(self.none_rate), self._judge.share()
 

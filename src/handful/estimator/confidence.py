@@ -66,9 +66,7 @@ def expected_accuracy(task: Task, model: Model, settings: Settings) -> Accuracy:
     if not count:
         return Accuracy(guess, WORTH, guess)
     hits, classes, lost = (np.concatenate(parts) for parts in (right, who, missing))
-    # A class that draws rows of others looks larger than it is, and is itself found well: the fewer labels there are
-    # and the less is right, the less its size counts.
-    sizes = model.shares ** (guess ** (1 / float(task.shots.mean() - 1)))
+    sizes = class_sizes(task, model, guess)
     weights = (sizes / np.maximum(np.bincount(classes, minlength=task.classes), 1))[classes]
     weights /= weights.sum()
     labels = 1 / float((weights**2).sum())
@@ -78,6 +76,16 @@ def expected_accuracy(task: Task, model: Model, settings: Settings) -> Accuracy:
     many = 1 / float((model.shares**2).sum())  # classes, by their shares
     worth = 1 / (1 / (labels + WORTH) + 1 / (count * WORTH) + 1 / (many * CLASS_WORTH))
     return Accuracy(expected, worth, guess, share, labels)
+
+
+def class_sizes(task: Task, model: Model, accuracy: float) -> NDArray[np.float64]:
+    """(classes,) how much labels of a class count in what is said of all rows, up to a factor.
+
+    They count as the class has rows. But a class that draws rows of others looks larger than it is, and is itself found
+    well: the fewer labels there are and the less is right, the less its size counts.
+    """
+    more = float(task.shots.mean()) - 1
+    return np.asarray(model.shares ** (accuracy ** (1 / more)) if more > 0 else np.ones(task.classes))
 
 
 def _guess(task: Task, model: Model, settings: Settings, checked: Rows) -> float:

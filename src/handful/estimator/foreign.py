@@ -4,8 +4,9 @@ The score of a row is its energy, the log-sum-exp of its cosines with the class 
 how often a random walk from the labelled rows meets it, both standardised. Rows known to be of no class subtract what
 they explain better, near them. To say what a score means, labels are left out in turn: the rank of a left-out label
 among the unlabelled rows, scored without it, says how foreign an image of the classes may look. The rate of a row is
-the share of left-out labels that rank at least as foreign. It means the same in every task: a threshold of 0.1 flags
-about a tenth of the images of the classes, whatever the embedder.
+the share of left-out labels that rank at least as foreign, each counted as its class has rows: labels are often spread
+evenly over classes that are not even, and rows of a large one look more foreign. It means the same in every task: a
+threshold of 0.1 flags about a tenth of the images of the classes, whatever the embedder.
 
 How many rows are of no class follows from the mean of those ranks. It is 1/2 if there are none; each share p of them
 lowers it by p (a - 1/2), where a is how often such a row looks more foreign than one of the classes. What a is, every
@@ -47,6 +48,7 @@ class Judge:
         none, none_met: (known rows, reduced) and (anchors, 1) of rows known to be of no class.
         scores, ranks: (grid,) of unlabelled rows, for the rank of a score.
         labels: ranks of the left-out labels; empty if there are none, then all rows count as if of the classes.
+        weights: of these, by the sizes of their classes; 1 in all.
         seen, seen_error: how often a row of no class looks more foreign than one of the classes; its standard error.
     """
 
@@ -61,6 +63,7 @@ class Judge:
     scores: Floats
     ranks: Floats
     labels: Floats
+    weights: Floats
     seen: float = 0.5
     seen_error: float = 0.0
 
@@ -98,15 +101,21 @@ class Judge:
             return np.asarray(1 - rank)
         width = BANDWIDTH * max(float(np.std(_odds(self.labels))), 0.5) * len(self.labels) ** -0.2
         grid = np.linspace(0, 1, GRID)
-        shares = expit((_odds(self.labels)[:, None] - _odds(grid)) / width).mean(0)
+        shares = self.weights @ expit((_odds(self.labels)[:, None] - _odds(grid)) / width)
+        shares /= max(float(self.weights.sum()), 1e-300)  # of a file, they may be anything
         found: NDArray[np.float64] = np.interp(rank, grid, shares)
         found[view.blank] = 0
         return found
 
     @property
+    def many(self) -> float:
+        """How many left-out labels there are, by weight."""
+        return 1 / float((self.weights**2).sum())
+
+    @property
     def excess(self) -> float:
         """By how many standard errors labels rank lower than unlabelled rows: a sign of rows of no class."""
-        return float((0.5 - self.labels.mean()) * (12 * len(self.labels)) ** 0.5) if len(self.labels) else 0.0
+        return float((0.5 - self.weights @ self.labels) * (12 * self.many) ** 0.5) if len(self.labels) else 0.0
 
     @property
     def any(self) -> bool:
@@ -118,8 +127,9 @@ class Judge:
         if not len(self.labels):
             return np.asarray(SHARES == 0, dtype=np.float64)
         lower = max(self.seen - 0.5, 0.0)
-        deviation = ((1 / 12) / len(self.labels) + (SHARES * self.seen_error) ** 2) ** 0.5
-        found = np.exp(-0.5 * ((0.5 - self.labels.mean() - SHARES * lower) / deviation) ** 2) / deviation + 1e-300
+        deviation = ((1 / 12) / self.many + (SHARES * self.seen_error) ** 2) ** 0.5
+        mean = self.weights @ self.labels
+        found = np.exp(-0.5 * ((0.5 - mean - SHARES * lower) / deviation) ** 2) / deviation + 1e-300
         return np.asarray(found / found.sum())
 
     def share(self) -> float:
@@ -133,8 +143,14 @@ class Judge:
         return float(low), float(high)
 
 
-def judge(space: Space, labelled: Rows, labels: NDArray[np.int64], classes: int, none: Rows) -> Judge:
-    """Learn from the labelled rows, and those known to be of no class, how foreign a row is."""
+def judge(space: Space, labelled: Rows, labels: NDArray[np.int64], sizes: NDArray[np.float64], none: Rows) -> Judge:
+    """Learn from the labelled rows, and those known to be of no class, how foreign a row is.
+
+    Args:
+        space, labelled, labels, none: as in a task.
+        sizes: (classes,) of the classes, up to a factor.
+    """
+    classes = len(sizes)
     fold, count = folds(space, labelled, labels)
     count = max(1, count)
     deviation = space.projection.anchors.std(0) if len(space.core) else np.ones(space.view.smoothed.shape[1])
@@ -153,7 +169,7 @@ def judge(space: Space, labelled: Rows, labels: NDArray[np.int64], classes: int,
     none_met = space.walked(none, np.zeros(len(none), dtype=np.int64), 1)
     start = Judge(
         space.projection, scales, means, met, np.zeros((2, count)), np.ones((2, count)), known, none_met,
-        np.zeros(2), np.array([0.0, 1.0]), np.zeros(0),
+        np.zeros(2), np.array([0.0, 1.0]), np.zeros(0), np.zeros(0),
     )  # fmt: skip
     if not len(free):
         return start
@@ -170,8 +186,13 @@ def judge(space: Space, labelled: Rows, labels: NDArray[np.int64], classes: int,
         ranks.append(np.searchsorted(each[:, number], looks) + 0.5)
         cosines.append(rows[left] @ means[number].T)
     ranked = np.concatenate(ranks) / (len(free) + 1)
-    seen, error = _seen(np.concatenate(cosines), labels[np.concatenate(out)])
-    return replace(ready, scores=scores, ranks=np.linspace(0, 1, GRID), labels=ranked, seen=seen, seen_error=error)
+    who = labels[np.concatenate(out)]
+    seen, error = _seen(np.concatenate(cosines), who)
+    weights = (sizes / np.maximum(np.bincount(who, minlength=classes), 1))[who]
+    weights /= max(weights.sum(), 1e-300)
+    return replace(
+        ready, scores=scores, ranks=np.linspace(0, 1, GRID), labels=ranked, weights=weights, seen=seen, seen_error=error
+    )
 
 
 def _seen(cosines: Floats, labels: NDArray[np.int64]) -> tuple[float, float]:

@@ -106,6 +106,7 @@ NUMBERS: dict[str, tuple[tuple[str, ...], float, float]] = {
     "_judge.scores": (("grid",), -FAR, FAR),
     "_judge.ranks": (("grid",), 0, 1),
     "_judge.labels": (("left out",), 0, 1),
+    "_judge.weights": (("left out",), 0, 1),
     "_judge.seen": ((), 0, 1),
     "_judge.seen_error": ((), 0, 1),
     "_temperature": ((), 1e-6, WIDE),
