@@ -29,7 +29,7 @@ from ..embedders.torch_files import load_weights
 from .measure import Bench, in_turns
 
 # What the photographs are like: side lengths, and how many of them.
-KINDS = {"12 megapixels": ((4000, 3000), 32), "256 pixels": ((256, 256), 256)}
+KINDS = {"12 megapixels": ((4000, 3000), 16), "256 pixels": ((256, 256), 128)}
 BATCH = 32
 GRAIN = 6  # noise of a camera, in grey levels: without it, JPEG files would be smaller than photographs are
 QUALITY = 90
