@@ -52,8 +52,8 @@ def embed(
     did. Images that cannot be read are named, and the others go on; so are archives that are damaged, and then the exit
     code is 1.
 
-    Example: `handful embed photos/ more.zip shards/*.tar --out vectors`, then `handful label photos/ --embedder
-    npy:vectors --labels labels.csv --out labelled`
+    Example: `handful embed photos/ more.zip shards/*.tar --out vectors`, then
+    `handful label photos/ --embedder npy:vectors --labels labels.csv --out labelled`
     """
     from ..embedders.bulk import embed_sources
 

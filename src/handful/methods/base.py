@@ -32,7 +32,7 @@ class Range:
     def value(self, share: float, given: Any) -> float | int:
         """What is tried at a place from 0 to 1 of the range, for an option that has a given value.
 
-        >>> Range(0.1, 10.0).value(0.5, 3.0), Range(1, 5, "whole").value(0.99, 2)
+        >>> Range(0.25, 4.0).value(0.5, 3.0), Range(1, 5, "whole").value(0.99, 2)
         (3.0, 5)
         """
         if self.kind == "factor":
