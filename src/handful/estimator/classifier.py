@@ -206,7 +206,8 @@ class TACClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.none_threshold_ = self.none_share_ = 0.0
         if self.distractors is False or (isinstance(self.distractors, np.bool_) and not self.distractors):
             return
-        sizes = class_sizes(task, self._model, self._accuracy.guess)
+        # Classes that are nearly even count evenly: those that draw rows of no class would look larger.
+        sizes = class_sizes(task, self._model, self._accuracy.guess) ** (1 - self._model.evenness)
         self._judge = judge(task.space, task.labelled, task.labels, sizes, none)
         if self.distractors != "auto" or len(none) or self._judge.any:
             self.none_threshold_, self.none_share_ = float(self.none_rate), self._judge.share()
