@@ -103,19 +103,19 @@ def _connected(address: str, workers: int | None) -> Iterator[tuple[Any, Any]]:
     except ImportError as error:
         raise HandfulError(NO_RAY) from error
     ours = not ray.is_initialized()
-    if ours:
-        _start(ray, address, workers)
-    try:
-        for name in ("ray.data", "ray"):
-            logging.getLogger(name).setLevel(logging.CRITICAL)  # what goes wrong is said in a sentence
-        context = data.DataContext.get_current()
-        context.enable_progress_bars = context.print_on_execution_start = False
-        context.max_errored_blocks = -1  # what is lost is named at the end, and done by the next run
-        with redirect_stdout(sys.stderr):  # Ray prints there what it has to say of machines that die
-            yield ray, data
-    finally:
+    with redirect_stdout(sys.stderr):  # Ray prints there what it has to say of machines that die, also when it ends
         if ours:
-            ray.shutdown()
+            _start(ray, address, workers)
+        try:
+            for name in ("ray.data", "ray"):
+                logging.getLogger(name).setLevel(logging.CRITICAL)  # what goes wrong is said in a sentence
+            context = data.DataContext.get_current()
+            context.enable_progress_bars = context.print_on_execution_start = False
+            context.max_errored_blocks = -1  # what is lost is named at the end, and done by the next run
+            yield ray, data
+        finally:
+            if ours:
+                ray.shutdown()
 
 
 def _start(ray: Any, address: str, workers: int | None) -> None:

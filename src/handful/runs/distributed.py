@@ -7,6 +7,7 @@ with the same episodes per step.
 
 from __future__ import annotations
 
+import atexit
 import logging
 from typing import Any
 
@@ -28,7 +29,14 @@ def start_fabric(accelerator: str, devices: int, num_nodes: int, turns: int) -> 
     strategy = DDPStrategy(static_graph=True) if turns == 1 else DDPStrategy(find_unused_parameters=True)
     fabric = Fabric(accelerator=accelerator, devices=devices, num_nodes=num_nodes, strategy=strategy)
     fabric.launch()
+    atexit.register(_leave)
     return fabric
+
+
+def _leave() -> None:
+    """Part from the other processes: threads of a group that is still open at the end may abort the process."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def check_shares(episodes: int, episodes_per_step: int, processes: int) -> None:
