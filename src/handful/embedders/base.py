@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..datasets.images import printable
+from ..errors import HandfulError
 
 Pixels = NDArray[np.uint8]  # (n, size, size, channels)
 Vectors = NDArray[np.float32]  # (n, dim)
@@ -16,6 +17,7 @@ STRETCH = "stretch"  # behind the colon of an embedder that would take the middl
 CROPPED = "-crop"  # ends the checksum of the weights of one that does
 
 MOST_SIZE = 4096  # side of the images that an embedder may ask for
+BATCH_PIXELS = 64 * 224 * 224  # of the images that are embedded together
 
 
 class Embedder(Protocol):
@@ -29,8 +31,9 @@ class Embedder(Protocol):
         image_size: side of the square images that it takes.
         channels: 3, or 1 for grey images.
 
-    It may have more: ``crop``, whether the middle of an image is taken rather than all of it stretched to a square; and
-    ``any_thread``, whether it may compute in another thread than the one that loaded it.
+    It may have more: ``crop``, whether the middle of an image is taken rather than all of it stretched to a square;
+    ``any_thread``, whether it may compute in another thread than the one that loaded it; and ``embed_alone``, which any
+    number of threads may call at once.
     """
 
     name: str
@@ -41,6 +44,17 @@ class Embedder(Protocol):
 
     def embed(self, images: Pixels) -> Vectors:
         """Images (n, size, size, channels) uint8 -> (n, dim) float32."""
+
+
+def checked_vectors(embedder: Embedder, vectors: Vectors, count: int) -> Vectors:
+    """What an embedder gave for so many images, of the promised shape, as float32; some may not be finite."""
+    if vectors.shape != (count, embedder.dim) or vectors.dtype.kind != "f":
+        raise HandfulError(
+            f"the embedder {embedder.name} should give floats of shape {(count, embedder.dim)}, got "
+            f"{vectors.dtype} of shape {vectors.shape}"
+        )
+    with np.errstate(over="ignore"):  # what is too large for float32 is not finite there
+        return np.asarray(vectors, dtype=np.float32)
 
 
 def reason(error: BaseException) -> str:

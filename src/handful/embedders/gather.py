@@ -16,11 +16,8 @@ import numpy as np
 from ..datasets.base import Item
 from ..datasets.images import BrokenImage, decode
 from ..datasets.units import Damaged, unit_items
-from ..errors import HandfulError
-from .base import Embedder, Vectors
+from .base import BATCH_PIXELS, Embedder, Vectors, checked_vectors
 from .shards import Task
-
-BATCH_PIXELS = 64 * 224 * 224  # of the images that are embedded together
 
 
 class Stopped(Exception):  # noqa: N818 - not an error
@@ -119,7 +116,7 @@ class Gatherer:
             digests.append(hashlib.sha256(payload).digest())
         if not names:
             return
-        vectors = self._vectors(np.stack(pixels), names[0])
+        vectors = self._vectors(np.stack(pixels))
         finite = [bool(sound) for sound in np.atleast_1d(np.isfinite(vectors).all(1))]
         found.broken |= {
             name: f"the embedder {self.embedder.name} gives no finite vector for it"
@@ -129,19 +126,13 @@ class Gatherer:
         found.digests += [digest for digest, sound in zip(digests, finite, strict=True) if sound]
         found.parts.append(vectors if all(finite) else vectors[finite])
 
-    def _vectors(self, pixels: Any, first: str) -> Vectors:
+    def _vectors(self, pixels: Any) -> Vectors:
         if self._lock is None:
             vectors = self._embed(pixels)
         else:
             with self._lock:
                 vectors = self._embed(pixels)
-        if vectors.shape != (len(pixels), self.embedder.dim) or vectors.dtype.kind != "f":
-            raise HandfulError(
-                f"the embedder {self.embedder.name} should give floats of shape {(len(pixels), self.embedder.dim)}, "
-                f"got {vectors.dtype} of shape {vectors.shape}"
-            )
-        with np.errstate(over="ignore"):  # what is too large for float32 is not finite there
-            return np.asarray(vectors, dtype=np.float32)
+        return checked_vectors(self.embedder, vectors, len(pixels))
 
 
 class _Items:

@@ -32,7 +32,7 @@ from ..datasets.files import Files
 from ..datasets.images import BrokenImage, printable
 from ..errors import HandfulError, Interrupted
 from ..progress import messages
-from .base import Embedder, Pixels, Vectors
+from .base import BATCH_PIXELS, Embedder, Pixels, Vectors, checked_vectors
 from .origin import Origin
 from .precomputed import Precomputed
 from .sealed import Sealed
@@ -41,7 +41,6 @@ FORMAT = 2  # part of every store's name: raise it when the files, or the pixels
 DIGEST, CHECKSUM = 32, 8  # bytes
 RECORD = DIGEST + CHECKSUM
 SEAL = 16384  # vectors in the log from which on they become a shard
-BATCH_PIXELS = 64 * 224 * 224  # of the images that are embedded together
 
 
 def embed_images(embedder: Embedder, items: Sequence[Item], bar: Bar = no_bar) -> tuple[Vectors, dict[int, str]]:
@@ -243,13 +242,7 @@ def _computing(embedder: Embedder) -> Iterator[Callable[[list[Pixels]], Future[V
 
 def _checked(embedder: Embedder, vectors: Vectors, names: list[str]) -> Vectors:
     """Check that the vectors of a batch have the promised shape and are finite; as float32."""
-    if vectors.shape != (len(names), embedder.dim) or vectors.dtype.kind != "f":
-        raise HandfulError(
-            f"the embedder {embedder.name} should give floats of shape {(len(names), embedder.dim)}, got "
-            f"{vectors.dtype} of shape {vectors.shape}"
-        )
-    with np.errstate(over="ignore"):  # what is too large for float32 is not finite there
-        vectors = np.asarray(vectors, dtype=np.float32)
+    vectors = checked_vectors(embedder, vectors, len(names))
     finite = np.isfinite(vectors).all(1)
     if not finite.all():
         raise HandfulError(

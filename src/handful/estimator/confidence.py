@@ -17,9 +17,9 @@ FOLDS = 5
 NEAREST = 3  # neighbours that should have the same class
 # The guess without left-out labels: of what chance leaves over, the share whose log-odds are SLOPE * (sum of three
 # agreements) + OFFSET for one label a class, and EVEN more if the classes are even; fitted on the sets that
-# docs/estimator.md names. It is worth as much as WORTH
-# left-out labels; and the whole estimate never more than as many for each fold, whose labels one and the same model
-# finds or misses, nor than CLASS_WORTH for each class (by its share), which a model finds or misses as a whole.
+# docs/estimator.md names. It is worth as much as WORTH left-out labels; and the whole estimate never more than as many
+# for each fold, whose labels one and the same model finds or misses, nor than CLASS_WORTH for each class (by its
+# share), which a model finds or misses as a whole.
 SLOPE, OFFSET, EVEN, WORTH, CLASS_WORTH = 3.7, -8.0, 0.35, 20.0, 12.0
 GAIN = 1.4  # log-odds by which accuracy grows from one label a class to very many; n labels lack 1 / sqrt(n) of them
 
