@@ -15,7 +15,7 @@ def test_trainings_and_what_is_evaluated_with_them():
         "pn": ["pn", "soft-kmeans"], "tapnet": ["tapnet", "tapnet-semi"], "tac": ["tac"], "tacdap": ["tacdap"]
     }  # fmt: skip
     evaluated = [name for names in FULL_DEMO.trainings.values() for name in names]
-    published = {system.method for system in (*SYSTEMS.values(), *ABLATION.values(), *START.values())}
+    published = {system.method for system in (*SYSTEMS.values(), *ABLATION.values(), *START.values())} - {"tac-free"}
     assert sorted(evaluated) == sorted(published), "each method of the paper's tables, once"
 
 

@@ -32,8 +32,9 @@ from handful.errors import Interrupted
 from handful.experiments.cell import Outcome
 from handful.experiments.figures import FIGURES, FigureSpec
 from handful.experiments.paper import SYSTEMS, TABLES, Budget, Recipe
-from handful.experiments.plan import Plan, Setting
+from handful.experiments.plan import Plan, plan_table
 from handful.experiments.reproduce import check_what, reproduce
+from handful.experiments.setting import Setting
 from handful.experiments.workers import Workers
 from handful.publish import publish
 from handful.reports import figures
@@ -137,6 +138,33 @@ def test_a_folder_with_other_things_in_it_is_left_alone(setting, tmp_path):
 # --- tables
 
 
+def test_one_training_can_serve_the_columns_without_and_with_distractors(setting):
+    def planned(**how: bool) -> dict[str, dict[bool, tuple[str, bool]]]:
+        plan = Plan(replace(setting, **how))
+        table = plan_table(plan, TABLES["table1"])
+        trained = {cell.name: cell.config.train for cell in plan.cells}
+        found = {}
+        for system, columns in table.items():
+            sources = {others: by_seed[0] for (_, others), by_seed in columns.items()}
+            assert all(bool(one.measurement.protocol.spec.distractor_ways) == others for others, one in sources.items())
+            found[system.line] = {
+                others: (one.cell, bool(trained[one.cell].distractor_ways)) for others, one in sources.items()
+            }
+        return found
+
+    each, once = planned(), planned(train_once=True)
+    assert each["TAC"] == {False: ("tac-1-shot-6-way", False), True: ("tac-1-shot-6-way-distractors", True)}
+    for line, columns in once.items():
+        aware = line.startswith(("TACdap", "Soft k-Means + Cluster", "Masked Soft k-Means"))
+        assert columns[False] == columns[True], "the same model"
+        assert columns[True][1] == aware
+    assert len({cell for columns in once.values() for cell, _ in columns.values()}) < len(
+        {cell for columns in each.values() for cell, _ in columns.values()}
+    )
+    assert "without and with distractors (methods that learn" in replace(setting, train_once=True).caption()
+    assert "trained with them" not in setting.caption()
+
+
 def test_every_system_has_a_number_in_every_column(out):
     content = read_content(out)
     for what, columns in {"table1": [(1, False), (1, True)], "table3": [(1, False)]}.items():
@@ -180,7 +208,7 @@ def test_page_markdown_csv_and_json_agree(out):
 def test_what_can_be_shared_is_trained_once(out):
     runs = {path.parent.name: json.loads(path.read_text()) for path in (out / "runs").glob("*/cell.json")}
     labelled_only, others = ["pn", "relation", "tapnet"], ["tpn", "metagan", "imp", "tac", "tacdap"]
-    others += ["tac-cosine", "tacdap-cosine"]
+    others += ["tac-cosine", "tacdap-cosine", "tac-free"]
     soft = ["soft-kmeans", "soft-kmeans-cluster", "masked-soft-kmeans"]
     expected = {f"{method}-1-shot-6-way" for method in [*labelled_only, *soft, *others, "tapnet-soft-clustering"]}
     expected |= {f"{method}-1-shot-6-way-distractors" for method in [*soft, *others]}

@@ -16,7 +16,7 @@ import pytest
 import handful
 from handful.datasets import load_dataset
 from handful.experiments.paper import BUDGETS, System, recipe_for
-from handful.experiments.plan import Setting
+from handful.experiments.setting import Setting
 from handful.runs.config import RunConfig, TrainingData, build_config
 from handful.runs.options import RunOptions, TrainingOptions
 from handful.sampling import EpisodeSpec

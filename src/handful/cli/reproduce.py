@@ -78,6 +78,14 @@ def reproduce(
         typer.Option(min=1, help="Labelled images per class (K). Repeat for more. Default: 1 and 5; 1 on omniglot."),
     ] = None,
     distractors: Annotated[str, typer.Option(help="with, without or both: which columns of the tables.")] = "both",
+    train_once: Annotated[
+        bool,
+        typer.Option(
+            "--train-once",
+            help="Measure the columns without and with distractors on the same model: half of the trainings. Methods "
+            "that learn what to do about distractors are trained with them, all others without.",
+        ),
+    ] = False,
     methods: Annotated[
         list[str] | None, typer.Option("--method", help="Only this method's rows of the tables. Repeat for more.")
     ] = None,
@@ -138,9 +146,9 @@ def reproduce(
     from ..datasets import SPLITS, dataset_spec, load_dataset
     from ..embedders.shipped import model_folder
     from ..experiments.paper import BUDGETS, recipe_for
-    from ..experiments.plan import Setting
     from ..experiments.reproduce import check_what
     from ..experiments.reproduce import reproduce as run
+    from ..experiments.setting import Setting
     from ..experiments.workers import Workers
     from ..methods import method_class
 
@@ -173,6 +181,7 @@ def reproduce(
         budget=replace(BUDGETS[budget], **{name: value for name, value in changes.items() if value is not None}),
         shots=tuple(dict.fromkeys(shots or recipe.shots)),
         distractors=DISTRACTORS[distractors],
+        train_once=train_once,
         methods=tuple(methods) if methods else None,
         training=training,
         seed=seed,

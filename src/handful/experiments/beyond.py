@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from ..reports.figures import Row
     from ..sampling import EpisodeSpec
     from .job import Job
-    from .plan import Plan, Setting, Source
+    from .plan import Plan, Source
+    from .setting import Setting
 
     Column = tuple[int, bool, bool]  # shots, whether there are distractors, whether the unlabelled set is uneven
     Planned = dict[System, dict[Column, dict[int, Source]]]
@@ -89,7 +90,8 @@ def plan_beyond(plan: Plan) -> Planned:
 
 
 def _ask(plan: Plan, system: System, column: Column, seed: int) -> Source:
-    config = plan.setting.config(system, *column[:2], seed)
+    shots, distractors, _ = column
+    config = plan.setting.config(system, shots, plan.setting.trained_with_distractors(system, distractors), seed)
     name = f"start-{system.method}" if _of_start(system) else plan.name(system, config)
     protocol = plan.setting.protocol(spec_of(plan.setting, column))
     wanted = Measurement(protocol, system.method, trials=plan.setting.trials, options=system.options)

@@ -9,7 +9,8 @@ from ..runs.tuning import MULTIPLIERS
 from .figures import FIGURES
 from .job import Job, Section, over_seeds, section_of
 from .paper import BUDGETS, PUBLISHED, PUBLISHED_TEST_WAYS, START, Column, System
-from .plan import Setting, Source
+from .plan import Source
+from .setting import Setting
 
 
 def make_section(job: Job, what: str, bar: Bar) -> Section:

@@ -25,9 +25,10 @@ from ..runs.results import Result, format_accuracy
 from .cell import Cell
 from .curves import first_episode
 from .grid import run_grid
-from .plan import Plan, Setting
+from .plan import Plan
 from .presets import COLUMNS, DEMO, FULL_DEMO
 from .ready import Ready, ready_models
+from .setting import Setting
 from .workers import Workers
 
 EPISODES, TEST_EPISODES = DEMO.budget.episodes, DEMO.budget.test_episodes

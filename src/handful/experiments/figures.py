@@ -136,7 +136,7 @@ def _plan_distractors(plan: Plan, per_share: bool = False) -> Shares:
     The weights are those trained with distractors or, if ``per_share``, trained with the share that is tested.
     """
     from .paper import SHARES, UNDER_DISTRACTORS
-    from .plan import realistic
+    from .setting import realistic
 
     test = plan.setting.recipe.test
     found: Shares = {}

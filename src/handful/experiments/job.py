@@ -14,7 +14,8 @@ from ..reports.figures import Row
 from ..runs.results import Result, format_accuracy
 from .cell import Cell, Outcome
 from .paper import VARIANTS
-from .plan import Setting, Source
+from .plan import Source
+from .setting import Setting
 
 RUNS = "runs"  # folder of the trainings
 
@@ -96,6 +97,8 @@ def settings_of(setting: Setting) -> dict[str, Any]:
     }  # fmt: skip
     if setting.tuned:  # reports from before there was the choice say nothing of it
         found["tuned"] = True
+    if setting.train_once:
+        found["train_once"] = True
     if setting.given_start is not None:
         found["start"] = checksum(setting.given_start / "checkpoint", "best")
     settings: dict[str, Any] = json.loads(json.dumps(found))  # as they are read again: lists for tuples

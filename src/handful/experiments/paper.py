@@ -68,6 +68,7 @@ SYSTEMS = {
     "tacdap": System("TACdap", "tacdap"),
     "tac-cosine": System("TAC, cosines in M", "tac", variant="cosine"),
     "tacdap-cosine": System("TACdap, cosines in M", "tacdap", variant="cosine"),
+    "tac-free": System("TAC, reference-free", "tac-free"),
 }
 # With a common start, its own lines stand before all others: what it is worth by itself.
 START = {
@@ -90,6 +91,8 @@ ABLATION = {
     "tac": SYSTEMS["tac"],
 }
 SOFT_KMEANS = ("soft-kmeans", "soft-kmeans-cluster", "masked-soft-kmeans")
+# Methods that learn what to do about distractors; what they learn without any means nothing.
+DISTRACTOR_AWARE = ("tacdap", "soft-kmeans-cluster", "masked-soft-kmeans")
 
 
 def systems_of(*keys: str) -> tuple[System, ...]:
@@ -160,6 +163,7 @@ MINI_STARTED: dict[str, dict[str, Any]] = {
     "pn": {"cosine": True, **LEARNED},
     **{method: {"cosine": True, **LEARNED, "grad_through_soft_labels": True} for method in SOFT_KMEANS},
     **{method: {"learn_scale": True} for method in ("tapnet", "tapnet-soft-clustering", "tac", "tacdap")},
+    "tac-free": {**LEARNED, "grad_through_soft_labels": True},
 }
 MINI_VARIANTS = {"cosine": {**VARIANTS["cosine"], "cluster_scale": 10.0}}
 TRAIN = EpisodeSpec(ways=20, queries=8, unlabelled=5)  # as TapNet's public code, but for the unlabelled images

@@ -9,8 +9,9 @@ from ..datasets import ImageSet, dataset_spec
 from ..methods import method_class
 from ..runs.episodes import MOST_ITERATIONS
 from ..runs.results import Result
-from .paper import ABLATION, START, Budget, System, recipe_for, systems_of
-from .plan import Plan, Setting, Source
+from .paper import ABLATION, DISTRACTOR_AWARE, START, Budget, System, recipe_for, systems_of
+from .plan import Plan, Source
+from .setting import Setting
 
 COLUMNS = {"without distractors": False, "with distractors": True}
 
@@ -86,7 +87,7 @@ DEMO = Preset(
     shots=1,
     budget=Budget(episodes=200, splits=2, test_episodes=300),  # a minute on two cores, too little for a comparison
     systems=systems_of("pn", "pn-semi", "tapnet", "tapnet-semi", "tac", "tacdap"),
-    with_distractors=("tacdap", "soft-kmeans-cluster", "masked-soft-kmeans"),
+    with_distractors=DISTRACTOR_AWARE,
 )
 FULL_DEMO = replace(
     DEMO,

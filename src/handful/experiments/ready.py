@@ -15,7 +15,8 @@ from ..runs.config import RunConfig
 from ..runs.evaluation import Embedded, evaluate_run
 from ..runs.folder import check_unseen, load_run
 from ..runs.results import Result
-from .plan import Setting, Source
+from .plan import Source
+from .setting import Setting
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,9 @@ from .figures import FIGURES
 from .grid import run_grid
 from .job import RUNS, Job, Section, section_of, settings_of
 from .paper import START, TABLES
-from .plan import Plan, Setting, plan_start, plan_table
+from .plan import Plan, plan_start, plan_table
 from .sections import kept_sections, show
+from .setting import Setting
 from .workers import LOCAL, Workers
 
 NUMBERS = "report.json"
