@@ -167,7 +167,8 @@ class Setting:
         return (
             f" Training, the same for every model{self._once_caption()}: {self.budget.episodes:,} episodes of "
             f"{train.ways} ways (a line that names others has the published ways and options), {train.queries} queries "
-            f"and {train.unlabelled} unlabelled images a class, {described_rate(training)}, {training.precision} convolutions."
+            f"and {train.unlabelled} unlabelled images a class, {described_rate(training)}, "
+            f"{training.precision} convolutions."
         )
 
     def _once_caption(self) -> str:
