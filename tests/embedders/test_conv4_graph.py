@@ -65,6 +65,7 @@ def test_models_that_come_along_have_the_vectors_of_pytorch(model):
         (3, 33, {"average_pool": True}),
         (3, 45, {"linear_output": True, "width": 5}),
         (1, 64, {"average_pool": True, "linear_output": True}),
+        (3, 45, {"linear_output": True, "mirror": True}),
     ],
 )
 def test_any_form_of_the_network(tmp_path, channels, size, options):

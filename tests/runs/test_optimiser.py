@@ -203,6 +203,22 @@ def test_jitter_of_strength_0_changes_nothing_and_a_grey_image_stays_grey():
     assert colour_jitter(images[..., :1], 0.4).shape == (20, 5, 7, 1)
 
 
+def test_in_evaluation_a_mirror_makes_an_image_and_its_mirror_image_one():
+    torch.manual_seed(0)
+    images = torch.rand(6, 3, 32, 32) * 2 - 1
+    plain, mirror = (build_backbone("conv4", 3, 32, mirror=value) for value in (False, True))
+    mirror.load_state_dict(plain.state_dict())
+    torch.testing.assert_close(mirror(images), plain(images))  # in training, which moves their statistics alike
+    plain, mirror = plain.eval(), mirror.eval()
+    assert str(plain) != str(mirror), "stored vectors go by how a network is written"
+    with torch.no_grad():
+        one, other, both = plain(images), plain(images.flip(-1)), mirror(images)
+        torch.testing.assert_close(mirror(images.flip(-1)), both)
+    directions = torch.nn.functional.normalize(one, dim=-1) + torch.nn.functional.normalize(other, dim=-1)
+    torch.testing.assert_close(both, directions / 2 * (one.norm(dim=-1) + other.norm(dim=-1))[:, None] / 2)
+    assert (both - one).norm() > 0.01 * one.norm()
+
+
 def test_a_linear_output_may_be_negative_and_is_the_other_before_its_relu():
     torch.manual_seed(0)
     usual, linear = (build_backbone("conv4", 3, 32, linear_output=value).eval() for value in (False, True))

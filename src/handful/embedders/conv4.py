@@ -19,6 +19,8 @@ class Conv4(nn.Module):
         width: filters of every block.
         average_pool: add a 2 x 2 average pool on top, as TAC does for tieredImageNet (needs images of 32 or more).
         linear_output: no ReLU in the last block, so that vectors may be negative (Gidaris and Komodakis 2018).
+        mirror: in evaluation, a vector stands for an image and its mirror image: it has the mean of their directions
+            and of their lengths. For photographs, whose class does not depend on left and right.
 
     Attributes:
         dim: length of a vector: ``width`` for 28 x 28 images, 1600 for 84 x 84.
@@ -26,10 +28,17 @@ class Conv4(nn.Module):
     """
 
     def __init__(
-        self, channels: int, image_size: int, width: int = 64, average_pool: bool = False, linear_output: bool = False
+        self,
+        channels: int,
+        image_size: int,
+        width: int = 64,
+        average_pool: bool = False,
+        linear_output: bool = False,
+        mirror: bool = False,
     ) -> None:
         super().__init__()
-        side = Conv4Settings(channels, image_size, width, average_pool, linear_output).side()
+        side = Conv4Settings(channels, image_size, width, average_pool, linear_output, mirror).side()
+        self.mirror = mirror
         blocks = [_block(channels if index == 0 else width, width) for index in range(BLOCKS)]
         if linear_output:
             del blocks[-1][-1]  # its ReLU
@@ -39,8 +48,20 @@ class Conv4(nn.Module):
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, images: Tensor) -> Tensor:
+        if not self.mirror or self.training:
+            return self._vectors(images)
+        both = torch.stack([self._vectors(images), self._vectors(images.flip(-1))])
+        lengths = both.norm(dim=-1, keepdim=True)
+        directions = both / lengths.clamp_min(torch.finfo(both.dtype).tiny)
+        joined: Tensor = directions.mean(0) * lengths.mean(0)
+        return joined
+
+    def _vectors(self, images: Tensor) -> Tensor:
         features: Tensor = self.blocks(images.contiguous(memory_format=torch.channels_last))
         return features.flatten(1)
+
+    def extra_repr(self) -> str:
+        return "mirror" if self.mirror else ""  # stored vectors go by how a network is written
 
 
 class LeanMaxPool2d(nn.Module):

@@ -26,6 +26,7 @@ class Conv4Settings(NamedTuple):
     width: int = 64
     average_pool: bool = False
     linear_output: bool = False
+    mirror: bool = False
 
     def side(self) -> int:
         """The side of the feature maps that a vector flattens: four poolings, rounding down, and perhaps a fifth.
@@ -59,7 +60,7 @@ class Conv4Settings(NamedTuple):
 
 def conv4_settings(channels: int, image_size: int, options: Mapping[str, Any]) -> Conv4Settings:
     """The settings of a run's backbone; options of a wrong name or type are refused."""
-    kinds = {"width": int, "average_pool": bool, "linear_output": bool}
+    kinds = {"width": int, "average_pool": bool, "linear_output": bool, "mirror": bool}
     for name, value in options.items():
         if name not in kinds:
             raise HandfulError(f"the backbone 'conv4' has no option '{name}': choose from {', '.join(kinds)}")
@@ -80,6 +81,9 @@ def conv4_bytes(weights: Mapping[str, NDArray[Any]], settings: Conv4Settings) ->
     """
     size = settings.image_size
     graph = Graph(("n", size, size, settings.channels), UINT8)
+    if settings.mirror:  # after the images, their mirror images
+        back = (graph.constant(np.array([entry], dtype=np.int64)) for entry in (-1, -size - 1, 2, -1))
+        graph.add("Concat", graph.add("Slice", *back), of="images", axis=0)
     graph.add("Cast", to=FLOAT)
     graph.add("Div", graph.constant(np.array([127.5], dtype=np.float32)))
     graph.add("Sub", graph.constant(np.array([1.0], dtype=np.float32)))
@@ -97,4 +101,18 @@ def conv4_bytes(weights: Mapping[str, NDArray[Any]], settings: Conv4Settings) ->
     if settings.average_pool:
         graph.add("AveragePool", kernel_shape=(2, 2), strides=(2, 2))
     graph.add("Flatten", axis=1)
-    return graph.to_bytes(("n", settings.width * settings.side() ** 2))
+    dim = settings.width * settings.side() ** 2
+    if settings.mirror:
+        _join(graph, dim)
+    return graph.to_bytes(("n", dim))
+
+
+def _join(graph: Graph, dim: int) -> None:
+    """Vectors (2 n, dim) of images and of their mirror images -> (n, dim): mean direction times mean length."""
+    both = graph.add("Reshape", graph.constant(np.array([2, -1, dim], dtype=np.int64)))
+    lengths = graph.add("ReduceL2", axes=(2,), keepdims=1)
+    least = graph.constant(np.array(np.finfo(np.float32).tiny))
+    graph.add("Div", graph.add("Clip", least), of=both)
+    direction = graph.add("ReduceMean", axes=(0,), keepdims=0)
+    graph.add("ReduceMean", of=lengths, axes=(0,), keepdims=0)
+    graph.add("Mul", direction)

@@ -56,5 +56,5 @@ def _conv4(name: str, folder: Path, settings: dict[str, Any], runtime: Any) -> E
         digest.update(np.ascontiguousarray(weights[key]).tobytes())
     checksum = digest.hexdigest()[:16]
     # The same weights may stand for other networks: with other poolings, or for images of another size.
-    about = f"conv4-{found.image_size}-{found.average_pool:d}{found.linear_output:d}"
+    about = f"conv4-{found.image_size}-{found.average_pool:d}{found.linear_output:d}" + "m" * found.mirror
     return RuntimeNetwork(name, checksum, kept_graph(about, checksum, lambda: conv4_bytes(weights, found)), runtime)

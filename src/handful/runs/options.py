@@ -75,6 +75,9 @@ class TrainingOptions(RunOptions):
 
     average_pool: Annotated[bool, Help("2 x 2 average pool on the backbone, as for tieredImageNet.")] = False
     linear_output: Annotated[bool, Help("No ReLU after the last block of conv4: vectors may be negative.")] = False
+    mirror: Annotated[
+        bool, Help("In evaluation, conv4 looks at photographs from both sides: the mean of each and its mirror image.")
+    ] = False
 
     def run_options(self) -> dict[str, Any]:
         """What the settings of a run hold under their own names."""
