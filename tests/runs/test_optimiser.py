@@ -13,7 +13,7 @@ from handful import HandfulError
 from handful.checkpoint import load_checkpoint
 from handful.embedders.backbones import build_backbone
 from handful.runs.augmentation import colour_jitter
-from handful.runs.auxiliary import FOLLOW, draw_extra
+from handful.runs.auxiliary import draw_extra
 from handful.runs.config import RunConfig, training_spec
 from handful.runs.folder import load_run, started_from
 from handful.runs.learner import build_learner, load_start
@@ -168,7 +168,7 @@ def test_the_teacher_is_a_moving_average_of_the_model(config):
     with torch.no_grad():
         learner.method.head.weight += 1
     learner.auxiliary.follow(learner)
-    torch.testing.assert_close(learner.auxiliary.teacher_head.weight, start + (1 - FOLLOW))
+    torch.testing.assert_close(learner.auxiliary.teacher_head.weight, start + (1 - 0.999))
 
 
 def test_a_start_hands_its_classifier_of_the_training_classes_on(config, blobs, tmp_path):
@@ -178,6 +178,23 @@ def test_a_start_hands_its_classifier_of_the_training_classes_on(config, blobs, 
     load_start(learner, config)
     known = load_checkpoint(tmp_path / "start" / "checkpoint", "best")[0]
     assert torch.equal(learner.auxiliary.head.weight, known["model.method.head.weight"])
+
+
+def test_a_teacher_may_stay_the_classifier_of_the_start(config, blobs, tmp_path):
+    train(classifier(config), tmp_path / "start", blobs["train"], blobs["val"], accelerator="cpu")
+    known = load_checkpoint(tmp_path / "start" / "checkpoint", "best")[0]
+    distilled = classifier(config, pseudo_label_loss=1.0, teacher_momentum=1.0, extra_unlabelled=6)
+    with pytest.raises(HandfulError, match="a teacher that never learns has to know"):
+        train(distilled, tmp_path / "none", blobs["train"], blobs["val"], accelerator="cpu")
+    distilled = started_from(distilled, tmp_path / "start")
+    train(distilled, tmp_path / "run", blobs["train"], blobs["val"], accelerator="cpu")
+    last = load_checkpoint(tmp_path / "run" / "checkpoint", "last")[0]
+    for name, value in last.items():
+        if name.startswith("model.auxiliary.teacher_head."):
+            assert torch.equal(value, known[name.replace("auxiliary.teacher_head", "method.head")])
+        elif name.startswith("model.auxiliary.teacher."):
+            assert torch.equal(value, known[name.replace("auxiliary.teacher", "backbone")])
+    assert not torch.equal(last["model.method.head.weight"], known["model.method.head.weight"]), "the model learns"
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,7 @@ from ..methods.classifier import Classifier, CosineHead
 from ..sampling import LabelledSplit
 from .config import RunConfig
 
-FOLLOW = 0.999  # share of the teacher's weights that a step keeps
-RAMP = 0.2  # share of the training over which the weight of pseudo-labels grows from 0
+RAMP = 0.2  # share of the training over which the weight of pseudo-labels of a teacher that learns grows from 0
 
 
 class Model(Protocol):
@@ -103,6 +102,7 @@ class Auxiliary(nn.Module):
                 part.requires_grad_(False)
 
     def _head(self, learner: Model) -> nn.Module:
+        """What names the training classes: a classifier's own layer, or the one here."""
         return learner.method.head if isinstance(learner.method, Classifier) else self.head  # type: ignore[return-value]
 
     def forward(self, learner: Model, episode: Episode, extra: Extra) -> Tensor:
@@ -124,24 +124,33 @@ class Auxiliary(nn.Module):
                 self.teacher.eval()
                 said = torch.softmax(self.teacher_head(learner.embed(extra.images, self.teacher, jitter=False)), -1)
             logits = self._head(learner)(learner.embed(extra.images))
-            weight = config.pseudo_label_loss * min(1.0, extra.progress / RAMP)
-            total = total + weight * cross_entropy(logits, said)
+            ramp = 1.0 if config.teacher_momentum == 1 else min(1.0, extra.progress / RAMP)
+            total = total + config.pseudo_label_loss * ramp * cross_entropy(logits, said)
         return total
 
     @torch.no_grad()
     def begin(self, learner: Model, start: dict[str, Tensor] | None = None) -> None:
         """Take over what a start has learned of the training classes; the teacher begins as the model."""
-        if self.head is not None and start is not None:
+        head: nn.Module | None = self._head(learner)
+        knows = self.config.teacher_momentum < 1 or not self.config.pseudo_label_loss
+        if head is not None and start is not None:
             prefix = "model.method.head."
             known = {name.removeprefix(prefix): value for name, value in start.items() if name.startswith(prefix)}
-            own = self.head.state_dict()
+            own = head.state_dict()
             if {name: value.shape for name, value in known.items()} == {k: v.shape for k, v in own.items()}:
-                self.head.load_state_dict(known)
+                head.load_state_dict(known)
+                knows = True
+        if not knows:
+            raise HandfulError(
+                "--teacher-momentum 1 needs a --start that is a classifier of the same classes with the same head: a "
+                "teacher that never learns has to know them"
+            )
         self._move_teacher(learner, keep=0.0)
 
     def follow(self, learner: Model) -> None:
         """Move the teacher a little towards the model; after each step."""
-        self._move_teacher(learner, keep=FOLLOW)
+        if self.config.teacher_momentum < 1:
+            self._move_teacher(learner, keep=self.config.teacher_momentum)
 
     @torch.no_grad()
     def _move_teacher(self, learner: Model, keep: float) -> None:

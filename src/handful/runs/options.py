@@ -61,6 +61,10 @@ class RunOptions:
         float,
         Help("Weight of pseudo-labels: what a moving average of the model makes of unlabelled images.", least=0),
     ] = 0.0
+    teacher_momentum: Annotated[
+        float,
+        Help("Share of its weights that this average keeps in a step; 1: it stays the classifier of --start.", 0, 1),
+    ] = 0.999
     extra_unlabelled: Annotated[
         int, Help("Unlabelled training images of a step, for --rotation-loss and --pseudo-label-loss.", 1, 10**6)
     ] = 128
