@@ -39,6 +39,9 @@ def write_run(folder, channels, size, **options):
             for values in (module.weight, module.bias, module.running_mean):
                 torch.nn.init.normal_(values, 0.5, 0.3)
             torch.nn.init.uniform_(module.running_var, 0.2, 3.0)
+    if options.get("whiten"):
+        torch.nn.init.orthogonal_(network.whitening.directions)
+        torch.nn.init.uniform_(network.whitening.gains, 0.3, 1.0)
     tensors = {f"model.backbone.{name}": value for name, value in network.state_dict().items()}
     (folder / "checkpoint").mkdir(parents=True)
     save_checkpoint(folder / "checkpoint", "best", tensors, {})
@@ -66,6 +69,7 @@ def test_models_that_come_along_have_the_vectors_of_pytorch(model):
         (3, 45, {"linear_output": True, "width": 5}),
         (1, 64, {"average_pool": True, "linear_output": True}),
         (3, 45, {"linear_output": True, "mirror": True}),
+        (3, 33, {"linear_output": True, "mirror": True, "whiten": 3}),
     ],
 )
 def test_any_form_of_the_network(tmp_path, channels, size, options):

@@ -99,7 +99,9 @@ def test_dropout_keeps_the_mean_and_is_off_in_evaluation():
 
 
 def test_options_of_other_backbones_are_refused():
-    assert backbone_options("conv4") == {"width": 64, "average_pool": False, "linear_output": False, "mirror": False}
+    assert backbone_options("conv4") == {
+        "width": 64, "average_pool": False, "linear_output": False, "mirror": False, "whiten": 0
+    }  # fmt: skip
     with pytest.raises(HandfulError, match="'resnet12' has no option 'average_pool': choose from width, dropout"):
         build_backbone("resnet12", 3, 84, average_pool=True)
 

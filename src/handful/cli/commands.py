@@ -27,7 +27,7 @@ from .evaluate import evaluate
 from .grid import grid
 from .label import head_app, label
 from .lists import datasets, methods
-from .models import export, models
+from .models import export, models, whiten
 from .options import Command
 from .predict import predict
 from .reproduce import reproduce
@@ -69,6 +69,7 @@ for command in (
     curves,
     grid,
     reproduce,
+    whiten,
     export,
     demo,
     embed,

@@ -71,3 +71,29 @@ def export(
         f"{CARD}. Next: handful evaluate {out}",
         soft_wrap=True,
     )
+
+
+def whiten(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run folder of 'handful train', with its data at hand.")],
+    out: Annotated[Path, typer.Option("--out", help="Run folder to make; must not exist, or be empty.")],
+    directions: Annotated[int, typer.Option(min=1, help="How many directions of the vectors are scaled.")] = 64,
+    shrinkage: Annotated[
+        float, typer.Option(help="How mildly: the higher, the less is changed. In mean variances of a direction.")
+    ] = 10.0,
+) -> None:
+    """Copy a run, its vectors whitened: less of what images of one training class differ by.
+
+    What varies within all training classes (pose, light, background) varies within new classes too, and misleads
+    clustering. The covariance within the classes of the labelled training images says which directions these are; the
+    copy scales them down in a last layer of the backbone. Evaluate the copy, or start episodic training from it. On
+    miniImageNet it is worth one to three points to methods that use unlabelled images, and costs those that do not.
+
+    Example: `handful whiten runs/start --out runs/whitened`
+    """
+    from ..embedders.shipped import model_folder
+    from ..progress import progress_bar
+    from ..runs.whitening import whiten_run
+
+    with progress_bar() as bar:
+        whiten_run(model_folder(run), out, directions=directions, shrinkage=shrinkage, bar=bar)
+    console.print(f"Written: {out}. Next: handful evaluate {out}, or handful train --start {out}", soft_wrap=True)

@@ -21,6 +21,7 @@ class Conv4(nn.Module):
         linear_output: no ReLU in the last block, so that vectors may be negative (Gidaris and Komodakis 2018).
         mirror: in evaluation, a vector stands for an image and its mirror image: it has the mean of their directions
             and of their lengths. For photographs, whose class does not depend on left and right.
+        whiten: how many directions of the vectors are scaled at the end (:class:`Whitening`); 0 for none.
 
     Attributes:
         dim: length of a vector: ``width`` for 28 x 28 images, 1600 for 84 x 84.
@@ -35,9 +36,10 @@ class Conv4(nn.Module):
         average_pool: bool = False,
         linear_output: bool = False,
         mirror: bool = False,
+        whiten: int = 0,
     ) -> None:
         super().__init__()
-        side = Conv4Settings(channels, image_size, width, average_pool, linear_output, mirror).side()
+        side = Conv4Settings(channels, image_size, width, average_pool, linear_output, mirror, whiten).side()
         self.mirror = mirror
         blocks = [_block(channels if index == 0 else width, width) for index in range(BLOCKS)]
         if linear_output:
@@ -45,11 +47,15 @@ class Conv4(nn.Module):
         self.blocks = nn.Sequential(*blocks, *([nn.AvgPool2d(2)] if average_pool else []))
         self.feature_shape = (width, side, side)
         self.dim = width * side * side
+        self.whitening = Whitening(self.dim, whiten) if whiten else nn.Identity()
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, images: Tensor) -> Tensor:
-        if not self.mirror or self.training:
-            return self._vectors(images)
+        vectors = self._joined(images) if self.mirror and not self.training else self._vectors(images)
+        whitened: Tensor = self.whitening(vectors)
+        return whitened
+
+    def _joined(self, images: Tensor) -> Tensor:
         both = torch.stack([self._vectors(images), self._vectors(images.flip(-1))])
         lengths = both.norm(dim=-1, keepdim=True)
         directions = both / lengths.clamp_min(torch.finfo(both.dtype).tiny)
@@ -62,6 +68,24 @@ class Conv4(nn.Module):
 
     def extra_repr(self) -> str:
         return "mirror" if self.mirror else ""  # stored vectors go by how a network is written
+
+
+class Whitening(nn.Module):
+    """Scales some orthogonal directions of vectors: those in which images of the same training class differ most.
+
+    Without values, as it is made, it changes nothing. :mod:`handful.runs.whitening` finds them; they are not learned.
+    """
+
+    directions: Tensor
+    gains: Tensor
+
+    def __init__(self, dim: int, count: int) -> None:
+        super().__init__()
+        self.register_buffer("directions", torch.zeros(count, dim))
+        self.register_buffer("gains", torch.ones(count))
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        return vectors + vectors @ self.directions.mT * (self.gains - 1) @ self.directions
 
 
 class LeanMaxPool2d(nn.Module):

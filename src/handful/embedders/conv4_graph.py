@@ -27,6 +27,7 @@ class Conv4Settings(NamedTuple):
     average_pool: bool = False
     linear_output: bool = False
     mirror: bool = False
+    whiten: int = 0
 
     def side(self) -> int:
         """The side of the feature maps that a vector flattens: four poolings, rounding down, and perhaps a fifth.
@@ -40,6 +41,8 @@ class Conv4Settings(NamedTuple):
         if self.image_size < 28 or side < 1:
             least, size = 32 if self.average_pool else 28, self.image_size
             raise HandfulError(f"conv4 takes images of {least} x {least} or more, got {size} x {size}")
+        if not 0 <= self.whiten <= (most := self.width * side * side):
+            raise HandfulError(f"conv4 can whiten from 0 to {most} directions here, got {self.whiten}")
         return side
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -55,12 +58,15 @@ class Conv4Settings(NamedTuple):
             for part in PARTS:
                 shape = {"0.weight": (self.width, inputs, 3, 3), "1.num_batches_tracked": ()}.get(part, (self.width,))
                 found[f"blocks.{block}.{part}"] = shape
+        if self.whiten:
+            found["whitening.directions"] = (self.whiten, self.width * self.side() ** 2)
+            found["whitening.gains"] = (self.whiten,)
         return found
 
 
 def conv4_settings(channels: int, image_size: int, options: Mapping[str, Any]) -> Conv4Settings:
     """The settings of a run's backbone; options of a wrong name or type are refused."""
-    kinds = {"width": int, "average_pool": bool, "linear_output": bool, "mirror": bool}
+    kinds = {"width": int, "average_pool": bool, "linear_output": bool, "mirror": bool, "whiten": int}
     for name, value in options.items():
         if name not in kinds:
             raise HandfulError(f"the backbone 'conv4' has no option '{name}': choose from {', '.join(kinds)}")
@@ -104,6 +110,12 @@ def conv4_bytes(weights: Mapping[str, NDArray[Any]], settings: Conv4Settings) ->
     dim = settings.width * settings.side() ** 2
     if settings.mirror:
         _join(graph, dim)
+    if settings.whiten:
+        directions, gains = (np.asarray(weights[f"whitening.{part}"], np.float32) for part in ("directions", "gains"))
+        vectors = graph.last
+        graph.add("MatMul", graph.constant(np.ascontiguousarray(directions.T * (gains - 1))))
+        graph.add("MatMul", graph.constant(directions))
+        graph.add("Add", vectors)
     return graph.to_bytes(("n", dim))
 
 

@@ -46,7 +46,7 @@ def _conv4(name: str, folder: Path, settings: dict[str, Any], runtime: Any) -> E
             raise HandfulError(
                 f"the weights in {folder} do not fit its settings: {key} has the shape {given}, not {shape}"
             )
-        if fault := weight_fault(key, weights[key], learned=key.endswith(("weight", "bias"))):
+        if fault := weight_fault(key, weights[key], learned=key.endswith(("weight", "bias", "directions", "gains"))):
             raise HandfulError(
                 f"the weights in {folder} are nonsense ({key} {fault}): they were damaged, or the training diverged; "
                 "train it anew"

@@ -82,6 +82,7 @@ class TrainingOptions(RunOptions):
     mirror: Annotated[
         bool, Help("In evaluation, conv4 looks at photographs from both sides: the mean of each and its mirror image.")
     ] = False
+    whiten: Annotated[int, Help("Directions that the conv4 of --start has scaled by 'handful whiten'.", least=0)] = 0
 
     def run_options(self) -> dict[str, Any]:
         """What the settings of a run hold under their own names."""
