@@ -9,7 +9,7 @@ from episodes import DIM, WAYS, make_episode, method
 from handful import Episode, HandfulError, build_method
 
 
-def naive(episode, iterations, shrinkage, scale, cluster_scale=1.0):
+def naive(episode, iterations, shrinkage, scale, cluster_scale=1.0, centre=True):
     """One episode, by loops over points and classes, with the covariance and its inverse root spelled out."""
     support, unlabelled, query = (
         part / part.norm(dim=-1, keepdim=True) for part in (episode.support, episode.unlabelled, episode.query)
@@ -23,13 +23,14 @@ def naive(episode, iterations, shrinkage, scale, cluster_scale=1.0):
 
     means, map_ = list(support.mean(1)), torch.eye(points[0].shape[0]).double()
     for step in range(iterations + 1):
-        centre = sum(means) / ways if step else sum(points) / len(points) if iterations else 0 * points[0]
-        directions = [map_ @ (mean - centre) for mean in means]
+        middle = sum(means) / ways if step else sum(points) / len(points) if iterations else 0 * points[0]
+        middle = middle if centre else 0 * middle
+        directions = [map_ @ (mean - middle) for mean in means]
         if step == iterations:
             break
         soft = []
         for u in unlabelled:
-            logits = torch.stack([scale * cluster_scale * cosine(map_ @ (u - centre), d) for d in directions])
+            logits = torch.stack([scale * cluster_scale * cosine(map_ @ (u - middle), d) for d in directions])
             soft.append(torch.softmax(logits, 0).tolist())
         every = labels + soft
         means = [
@@ -44,15 +45,16 @@ def naive(episode, iterations, shrinkage, scale, cluster_scale=1.0):
             (1 - shrinkage) * within + shrinkage * level * torch.eye(len(within)).double()
         )
         map_ = vectors @ torch.diag(values.rsqrt()) @ vectors.T
-    return torch.stack([torch.stack([scale * cosine(map_ @ (q - centre), d) for d in directions]) for q in query])
+    return torch.stack([torch.stack([scale * cosine(map_ @ (q - middle), d) for d in directions]) for q in query])
 
 
+@pytest.mark.parametrize("centre", [True, False])
 @pytest.mark.parametrize("iterations", [0, 1, 3])
 @pytest.mark.parametrize(("shrinkage", "unlabelled"), [(0.3, 8), (0.9, 8), (0.2, 40)])
-def test_logits_are_those_of_the_space_spelled_out(iterations, shrinkage, unlabelled):
+def test_logits_are_those_of_the_space_spelled_out(iterations, shrinkage, unlabelled, centre):
     """With 18 points in 20 dimensions, where the covariance has no inverse, and with 50."""
     episode = make_episode(batch=(), unlabelled=unlabelled, seed=2)
-    options = {"shrinkage": shrinkage, "scale": 4.0, "cluster_scale": 0.8}
+    options = {"shrinkage": shrinkage, "scale": 4.0, "cluster_scale": 0.8, "centre": centre}
     expected = naive(episode, iterations, **options)
     found = method("tac-free", **options).eval().trajectory(episode, iterations)
     torch.testing.assert_close(found[-1], expected, atol=1e-8, rtol=0)
@@ -61,6 +63,13 @@ def test_logits_are_those_of_the_space_spelled_out(iterations, shrinkage, unlabe
 def test_at_full_shrinkage_it_is_soft_k_means_by_cosines_around_the_mean_of_the_class_means():
     episode, model = make_episode(batch=()), method("tac-free", shrinkage=1.0, iterations=1).eval()
     torch.testing.assert_close(model(episode), naive(episode, 1, shrinkage=1.0, scale=10.0))
+
+
+def test_at_full_shrinkage_around_the_origin_it_is_soft_k_means_by_cosines():
+    episode, model = make_episode(batch=()), method("tac-free", shrinkage=1.0, centre=False).eval()
+    other = method("soft-kmeans", cosine=True, scale=10.0).eval()
+    unit = episode.map_images(lambda part: part / part.norm(dim=-1, keepdim=True))  # lengths count in its means
+    torch.testing.assert_close(model.trajectory(episode, 3), other.trajectory(unit, 3))
 
 
 def noisy_episode(batch, dim, generator, loud=6.0):

@@ -46,6 +46,8 @@ class TacFree(Method):
         scale: multiplies the cosines.
         shrinkage: s, how far the covariance within the classes is drawn towards a multiple of the identity; at 1 the
             space is that of the vectors.
+        centre: whether cosines are around a mean: that of all points at first, that of the class means in the space.
+            Better for vectors that share much of their direction, worse for those of a whitened run.
         learn_scale: whether the scale is learned; it starts at ``scale``.
         grad_through_soft_labels: whether the soft labels are differentiated through.
     """
@@ -62,6 +64,7 @@ class TacFree(Method):
         *,
         scale: float = 10.0,
         shrinkage: float = 0.7,
+        centre: bool = True,
         iterations: int = 2,
         learn_scale: bool = False,
         grad_through_soft_labels: bool = False,
@@ -70,7 +73,7 @@ class TacFree(Method):
         super().__init__(dim, ways, scale=scale, iterations=iterations, **options)
         if not 0 < shrinkage <= 1:
             raise HandfulError(f"shrinkage must be a number above 0 and at most 1, got {shrinkage}")
-        self.shrinkage, self.grad_through_soft_labels = shrinkage, grad_through_soft_labels
+        self.shrinkage, self.centre, self.grad_through_soft_labels = shrinkage, centre, grad_through_soft_labels
         if learn_scale:
             self.learn_scale()
 
@@ -81,7 +84,7 @@ class TacFree(Method):
         if iterations == 0 or unlabelled.shape[-2] == 0:
             return self.scale * plain.expand(iterations + 1, *plain.shape)
         x = torch.cat([support.flatten(-3, -2), unlabelled], dim=-2)
-        middle = x.mean(-2, keepdim=True)
+        middle = x.mean(-2, keepdim=True) if self.centre else torch.zeros_like(x[..., :1, :])
         x = x - middle
         gram = x @ x.mT  # (..., n, n)
         known = Points(gram, gram.diagonal(dim1=-2, dim2=-1))
@@ -92,7 +95,7 @@ class TacFree(Method):
         for _ in range(iterations):
             soft = torch.softmax(self.soft_scale * cosines, dim=-1)
             soft = soft if self.grad_through_soft_labels else soft.detach()
-            space = Space(gram, torch.cat([labels, soft], dim=-2), self.shrinkage)
+            space = Space(gram, torch.cat([labels, soft], dim=-2), self.shrinkage, self.centre)
             cosines = space.cosines(known)[..., labels.shape[-2] :, :]
             steps.append(space.cosines(asked))
         return self.scale * torch.stack(steps)
@@ -105,9 +108,10 @@ class Space:
         gram: (..., n, n) G = X X^T.
         labels: (..., n, N) P, rows that sum to 1.
         shrinkage: s.
+        centre: whether cosines are around the mean of the class means.
     """
 
-    def __init__(self, gram: Tensor, labels: Tensor, shrinkage: float) -> None:
+    def __init__(self, gram: Tensor, labels: Tensor, shrinkage: float, centre: bool = True) -> None:
         count = gram.shape[-1]
         mass = labels.sum(-2, keepdim=True)  # (..., 1, N)
         means = labels / torch.where(mass > 0, mass, torch.ones_like(mass))  # class means are means^T X
@@ -118,13 +122,13 @@ class Space:
             level = (within * gram).sum((-2, -1)) / ((1 - shrinkage) * count)  # B and G are symmetric
             # Not below the rounding of unit vectors: points that are all alike have no covariance.
             self.ridge = (shrinkage * level.clamp_min(torch.finfo(gram.dtype).eps))[..., None, None]
-        centre = means.mean(-1, keepdim=True)  # (..., n, 1): that of the class means, m
+        middle = means.mean(-1, keepdim=True) * float(centre)  # (..., n, 1): m, that of the class means, or 0
         system = self.ridge * eye + within @ gram
-        solved = torch.linalg.solve(system, torch.cat([within, means, centre], dim=-1))
+        solved = torch.linalg.solve(system, torch.cat([within, means, middle], dim=-1))
         self.inner, solved = solved[..., :count], solved[..., count:]  # B (l I + G B)^-1, which is (l I + B G)^-1 B
         self.targets, self.centre = solved[..., :-1] - solved[..., -1:], solved[..., -1:]  # V^-1 of (m_k - m), and of m
-        self.about = centre.mT @ gram  # (..., 1, n): products of m with the rows of X
-        lengths = ((means - centre) * (gram @ self.targets)).sum(-2, keepdim=True)  # (..., 1, N)
+        self.about = middle.mT @ gram  # (..., 1, n): products of m with the rows of X
+        lengths = ((means - middle) * (gram @ self.targets)).sum(-2, keepdim=True)  # (..., 1, N)
         self.lengths = lengths.clamp_min(torch.finfo(gram.dtype).tiny).sqrt()
 
     def cosines(self, points: Points) -> Tensor:
