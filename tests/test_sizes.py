@@ -16,6 +16,7 @@ EXCEPTIONS = {
     "functional.py tac": "public: its parameters are those of the formula",
     "labelling/__init__.py label_images": "public: its parameters are the options of a command",
     "methods/alpha_tim.py __init__": "its parameters are the options of the method",
+    "methods/tac_free.py __init__": "its parameters are the options of the method",
     "methods/laplacian_shot.py __init__": "its parameters are the options of the method",
     "methods/lst.py __init__": "its parameters are the options of the method",
     "methods/partial_projection.py partial_tac": "its parameters are those of the formula",
