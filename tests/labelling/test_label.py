@@ -20,7 +20,7 @@ from command import handful as handful_command
 from handful import HandfulError
 from handful.cli import app, main
 from handful.embedders.shipped import model_folder
-from handful.estimator.head import head_of, load_head
+from handful.estimator.head import Head, head_of, load_head
 from handful.labelling import find_labels, label_images, true_accuracy
 from handful.labelling.prediction import two_best
 from handful.labelling.report import describe, questions
@@ -276,40 +276,50 @@ def test_the_command(photos, labels, embedder, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["about"]["embedder"] == "run:tac-glyphs"
 
 
+@pytest.fixture
+def head(tmp_path_factory, monkeypatch) -> Head:
+    """A head that comes along for a model: of those that do, none is for a model that is small."""
+    folder = tmp_path_factory.mktemp("heads")
+    made = Head("conv4:glyphs", 64, np.eye(64, dtype=np.float32))
+    made.save(folder / "conv4--glyphs.safetensors")
+    monkeypatch.setattr("handful.estimator.head._HERE", folder)
+    return made
+
+
 @pytest.mark.parametrize(
     "model",
     [
-        ["--model", "tac-tiny-imagenet"],
-        ["--model", "tiny-imagenet"],
-        ["--model", str(model_folder("tac-tiny-imagenet"))],
-        ["--embedder", "run:tiny-imagenet"],
-        ["--embedder", "conv4:tiny-imagenet"],
-        ["--embedder", "conv4:tac-tiny-imagenet"],
+        ["--model", "tac-glyphs"],
+        ["--model", "glyphs"],
+        ["--model", str(model_folder("tac-glyphs"))],
+        ["--embedder", "run:glyphs"],
+        ["--embedder", "conv4:glyphs"],
+        ["--embedder", "conv4:tac-glyphs"],
     ],
 )
-def test_the_head_of_a_model_is_found_however_the_model_is_named(photos, labels, tmp_path, capsys, model):
+def test_the_head_of_a_model_is_found_however_the_model_is_named(photos, labels, head, tmp_path, capsys, model):
     words = ["label", str(photos), "--labels", str(labels), "--out", str(tmp_path / "out"), "--no-report", "--json"]
     app([*words, *model, "--head", "auto"], standalone_mode=False)
-    assert json.loads(capsys.readouterr().out)["about"]["head"] == "conv4:tiny-imagenet"
+    assert json.loads(capsys.readouterr().out)["about"]["head"] == "conv4:glyphs"
 
 
-def test_no_head_is_used_unless_it_is_asked_for(photos, labels, tmp_path, capsys):
+def test_no_head_is_used_unless_it_is_asked_for(photos, labels, head, tmp_path, capsys):
     """Those that come with handful gain nothing on photographs of other domains."""
     words = ["label", str(photos), "--labels", str(labels), "--out", str(tmp_path / "out"), "--no-report", "--json"]
-    app([*words, "--model", "tiny-imagenet"], standalone_mode=False)
+    app([*words, "--model", "glyphs"], standalone_mode=False)
     assert json.loads(capsys.readouterr().out)["about"]["head"].startswith("none:")
-    found = find_labels(photos, labels, embedder="run:tiny-imagenet")
+    found = find_labels(photos, labels, embedder="run:glyphs")
     assert found.fitted.images.head is None
-    assert find_labels(photos, labels, embedder="run:tiny-imagenet", head="auto").fitted.images.head is not None
+    assert find_labels(photos, labels, embedder="run:glyphs", head="auto").fitted.images.head is not None
 
 
-def test_a_folder_with_the_name_of_a_model_does_not_get_its_head(tmp_path, monkeypatch):
+def test_a_folder_with_the_name_of_a_model_does_not_get_its_head(head, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert head_of("run:tiny-imagenet") is not None
-    assert load_head("run:tac-tiny-imagenet").name == "conv4:tiny-imagenet"
-    (tmp_path / "tiny-imagenet").mkdir()
-    assert head_of("run:tiny-imagenet") is None
-    assert head_of("conv4:tiny-imagenet") is None
+    assert head_of("run:glyphs") is not None
+    assert load_head("run:tac-glyphs").name == "conv4:glyphs"
+    (tmp_path / "glyphs").mkdir()
+    assert head_of("run:glyphs") is None
+    assert head_of("conv4:glyphs") is None
 
 
 @pytest.mark.parametrize(
