@@ -79,8 +79,8 @@ def test_predict(album, labelled):
 
 @pytest.mark.parametrize("head", ["none", "auto"])
 def test_a_model_that_comes_along(album, head):
-    words = ("--model", "tiny-imagenet", "--head", head, "--labels", "labels.csv", "--no-report", "--json")
-    out, _ = run("label", "photos", *words, "--out", f"tiny-{head}", cwd=album)
+    words = ("--model", "mini-imagenet", "--head", head, "--labels", "labels.csv", "--no-report", "--json")
+    out, _ = run("label", "photos", *words, "--out", f"mini-{head}", cwd=album)
     assert json.loads(out)["images"] == 36
 
 

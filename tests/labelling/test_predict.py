@@ -49,7 +49,7 @@ def new(tmp_path) -> Path:
 @pytest.fixture
 def labelled(photos, labels, tmp_path) -> Path:
     """A folder of 'handful label', by the raster of a shipped model that takes no time to load."""
-    label_images(photos, labels, tmp_path / "labelled", embedder="run:tiny-imagenet", report=False, device="cpu")
+    label_images(photos, labels, tmp_path / "labelled", embedder="run:mini-imagenet", report=False, device="cpu")
     return tmp_path / "labelled"
 
 
@@ -113,7 +113,7 @@ def test_on_standard_output(labelled, new, tmp_path):
 
 
 def test_the_threshold_is_that_of_the_labelling(photos, labels, new, tmp_path):
-    options = {"embedder": "run:tiny-imagenet", "report": False, "device": "cpu"}
+    options = {"embedder": "run:mini-imagenet", "report": False, "device": "cpu"}
     label_images(photos, labels, tmp_path / "strict", none_threshold=1.0, **options)
     assert predict_images(new, tmp_path / "strict", device="cpu").none == 36
     label_images(photos, labels, tmp_path / "all", distractors=False, **options)
@@ -155,8 +155,8 @@ def test_efficientnet(photos, labels, new, tmp_path):
     assert done.returncode == 0 and len(rows) == 36
     origin = TACClassifier.load(tmp_path / "out" / "model.safetensors").embedder_
     assert (origin.name, origin.image_size, origin.channels, origin.dim) == ("efficientnet-lite0", 224, 3, 1280)
-    with pytest.raises(HandfulError, match="of efficientnet-lite0 of 1280 dimensions, but run:tiny-imagenet gives"):
-        predict_images(new, tmp_path / "out", embedder="run:tiny-imagenet")
+    with pytest.raises(HandfulError, match="of efficientnet-lite0 of 1280 dimensions, but run:mini-imagenet gives"):
+        predict_images(new, tmp_path / "out", embedder="run:mini-imagenet")
 
 
 def test_a_function_of_ones_own_is_not_run_because_a_file_says_so(photos, labels, embedder, new, tmp_path):
@@ -191,19 +191,19 @@ def test_vectors_from_a_file(photos, labels, embedder, new, tmp_path):
 
 
 def test_a_model_of_python_s_names_no_embedder(new, tmp_path):
-    source = load_embedder("run:tiny-imagenet", "cpu")
+    source = load_embedder("run:mini-imagenet", "cpu")
     x = np.random.default_rng(0).normal(size=(40, source.dim)).astype(np.float32)
     model = TACClassifier().fit(x, np.arange(40) % 2)
     model.save(tmp_path / "model")
     with pytest.raises(HandfulError, match="does not say which embedder its vectors are of: name it with --embedder"):
         predict_images(new, tmp_path / "model")
-    found = predict_images(new, tmp_path / "model", embedder="run:tiny-imagenet", device="cpu")
+    found = predict_images(new, tmp_path / "model", embedder="run:mini-imagenet", device="cpu")
     assert set(found.counts) == {"0", "1"} and found.images == 36
     with pytest.raises(HandfulError, match=r"vectors of .* dimensions, but run:glyphs gives 64: name another"):
         predict_images(new, tmp_path / "model", embedder="run:glyphs", device="cpu")
-    model.embedder_ = Origin("run:tiny-imagenet", "0123", source.image_size, source.channels, source.dim)
+    model.embedder_ = Origin("run:mini-imagenet", "0123", source.image_size, source.channels, source.dim)
     model.save(tmp_path / "model")
-    with pytest.raises(HandfulError, match="but run:tiny-imagenet now has other weights or other code"):
+    with pytest.raises(HandfulError, match="but run:mini-imagenet now has other weights or other code"):
         predict_images(new, tmp_path / "model", device="cpu")
 
 

@@ -22,7 +22,7 @@ from handful.labelling.predict_shards import predict_sources
 
 @pytest.fixture
 def labelled(photos, labels, tmp_path) -> Path:
-    label_images(photos, labels, tmp_path / "labelled", embedder="run:tiny-imagenet", report=False, device="cpu")
+    label_images(photos, labels, tmp_path / "labelled", embedder="run:mini-imagenet", report=False, device="cpu")
     return tmp_path / "labelled"
 
 

@@ -152,7 +152,22 @@ def _data(config: RunConfig, facts: dict[str, Any], classes: dict[str, int]) -> 
 
 
 def _recipe(config: RunConfig, facts: dict[str, Any]) -> dict[str, str]:
-    decay = f"x {config.decay:g} after {config.decay_at:.0%} of the episodes"
+    falls = {
+        "step": f"x {config.decay:g} after {config.decay_at:.0%} of the episodes",
+        "cosine": "falling to zero along a cosine",
+        "constant": "constant",
+    }
+    fall = falls.get(config.schedule, f"schedule {config.schedule}")
+    optimiser = {"adam": "Adam", "sgd": "SGD, Nesterov momentum"}[config.optimiser]
+    losses = {
+        "a classifier of the training classes": config.classifier_loss,
+        "rotations": config.rotation_loss,
+        "pseudo-labels": config.pseudo_label_loss,
+    }
+    beside = ", ".join(f"{name} x {weight:g}" for name, weight in losses.items() if weight)
+    images = (
+        f"moved and mirrored at random{', colours changed' * bool(config.jitter)}" if config.augment else "as they are"
+    )
     start = f"the embedder of another run, weights `{config.start_weights[:12]}`" if config.start_weights else None
     return {
         "method": f"{facts['title']} (`{config.method}`)",
@@ -160,11 +175,12 @@ def _recipe(config: RunConfig, facts: dict[str, Any]) -> dict[str, str]:
         "embedder": f"{config.backbone} ({_listed(config.backbone_options) or 'the defaults'})",
         "parameters": f"{facts['parameters']:,}",
         "starts from": start or "random weights",
-        "training images": "moved and mirrored at random" if config.augment else "as they are",
+        "training images": images,
+        **({"losses beside the method's": beside} if beside else {}),
         "a training episode": config.train.describe(),
         "episodes": f"{config.episodes:,}, {config.episodes_per_step} a step; these weights are of episode "
         f"{facts['episodes']:,}, the best in validation ({facts['val_accuracy']:.2f} %)",
-        "learning rate": f"{config.learning_rate:g} (Adam), {decay}; weight decay {config.weight_decay:g}",
+        "learning rate": f"{config.learning_rate:g} ({optimiser}), {fall}; weight decay {config.weight_decay:g}",
         "precision": config.precision,
         "seed": str(config.seed),
     }
