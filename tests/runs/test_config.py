@@ -90,6 +90,7 @@ def change_json(path: Path, **changes: object) -> None:
         ({"backbone_options": {"width": 10**6}}, r"a model of [\d,]+ numbers, more than 1,000,000,000"),
         ({"backbone_options": {"width": 10**15}}, "do not describe a model"),
         ({"backbone_options": {"width": -1}}, "do not describe a model"),
+        ({"backbone_options": {"whiten": 10**9}}, "conv4 can whiten from 0 to"),
         ({"backbone_options": {"depth": 9}}, "the backbone 'conv4' has no option 'depth': choose from width"),
         ({"backbone": "resnet"}, "unknown backbone 'resnet'"),
         ({"method": "reptile"}, "unknown method 'reptile'"),

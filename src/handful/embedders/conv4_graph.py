@@ -41,7 +41,7 @@ class Conv4Settings(NamedTuple):
         if self.image_size < 28 or side < 1:
             least, size = 32 if self.average_pool else 28, self.image_size
             raise HandfulError(f"conv4 takes images of {least} x {least} or more, got {size} x {size}")
-        if not 0 <= self.whiten <= (most := self.width * side * side):
+        if self.whiten and not 0 < self.whiten <= (most := self.width * side * side):
             raise HandfulError(f"conv4 can whiten from 0 to {most} directions here, got {self.whiten}")
         return side
 
