@@ -85,8 +85,9 @@ def whiten(
 
     What varies within all training classes (pose, light, background) varies within new classes too, and misleads
     clustering. The covariance within the classes of the labelled training images says which directions these are; the
-    copy scales them down in a last layer of the backbone. Evaluate the copy, or start episodic training from it. On
-    miniImageNet it is worth one to three points to methods that use unlabelled images, and costs those that do not.
+    copy scales them down in a last layer of the backbone. Whiten last: episodes that are trained from the copy undo the
+    gain. On miniImageNet it is worth two to three points to methods that use unlabelled images, and costs those that
+    do not (docs/recipe.md).
 
     Example: `handful whiten runs/start --out runs/whitened`
     """
@@ -96,4 +97,4 @@ def whiten(
 
     with progress_bar() as bar:
         whiten_run(model_folder(run), out, directions=directions, shrinkage=shrinkage, bar=bar)
-    console.print(f"Written: {out}. Next: handful evaluate {out}, or handful train --start {out}", soft_wrap=True)
+    console.print(f"Written: {out}. Next: handful evaluate {out}", soft_wrap=True)

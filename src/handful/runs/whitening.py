@@ -48,6 +48,8 @@ def whiten_run(
         shrinkage: l in multiples of the mean eigenvalue: the higher, the milder.
         bar: shows progress.
     """
+    if out.is_symlink():
+        raise HandfulError(f"{out} is a link: choose another --out")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise HandfulError(f"{out} exists and is not empty: choose another --out")
     config, learner, state = load_run(run)
