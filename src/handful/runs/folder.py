@@ -66,8 +66,14 @@ def load_run(
 
 
 def started_from(config: RunConfig, run: Path) -> RunConfig:
-    """The settings of a run that starts from the backbone of another, which must be of the same kind."""
+    """The settings of a run that starts from the backbone of another, which must be of the same kind.
+
+    The whitening of that one stays behind if this run asks for none: it was not learned, and may be made anew.
+    """
     other = read_config(run)
+    if not config.backbone_options.get("whiten"):
+        kept = {name: value for name, value in other.backbone_options.items() if name != "whiten"}
+        other = replace(other, backbone_options=kept)
     for name in ("backbone", "backbone_options", "channels", "image_size"):
         ours, theirs = getattr(config, name), getattr(other, name)
         if ours != theirs:

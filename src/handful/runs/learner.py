@@ -127,9 +127,9 @@ def load_start(learner: Learner, config: RunConfig) -> None:
         raise HandfulError(f"the weights in {run} are not those that this run is to start from: train it anew")
     tensors, _ = load_checkpoint(run / "checkpoint", "best")
     prefix = "model.backbone."
-    load_weights(
-        learner.backbone, {key: value for key, value in tensors.items() if key.startswith(prefix)}, prefix, run
-    )
+    left = () if config.backbone_options.get("whiten") else (f"{prefix}whitening.",)
+    known = {key: value for key, value in tensors.items() if key.startswith(prefix) and not key.startswith(left)}
+    load_weights(learner.backbone, known, prefix, run)
     if learner.auxiliary is not None:
         learner.auxiliary.begin(learner, tensors)
 
