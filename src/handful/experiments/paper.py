@@ -155,17 +155,17 @@ PN_KIN = ("pn", *SOFT_KMEANS)
 SOFTER_PN: dict[str, dict[str, Any]] = {method: {"scale": 0.1} for method in PN_KIN}
 # A classifier's embeddings lie farther apart from the first step on, and want a softer scale yet.
 SOFTEST_PN: dict[str, dict[str, Any]] = {method: {"scale": 0.03} for method in PN_KIN}
-# miniImageNet from a common start: 1,600 dimensions, whose lengths no fixed scale of squared distances suits. All that
-# compare with class means do it by cosines, at a learned temperature. All values to tune are here.
+# Photographs from a common start: no fixed scale of squared distances suits the lengths that a classifier gives its
+# vectors. All that compare with class means do it by cosines, at a learned temperature. All values to tune are here.
 LEARNED = {"scale": 10.0, "learn_scale": True}
 LATER_STARTED: dict[str, dict[str, Any]] = {"prwn": {"cosine": True, **LEARNED}}
-MINI_STARTED: dict[str, dict[str, Any]] = {
+PHOTOS_STARTED: dict[str, dict[str, Any]] = {
     "pn": {"cosine": True, **LEARNED},
     **{method: {"cosine": True, **LEARNED, "grad_through_soft_labels": True} for method in SOFT_KMEANS},
     **{method: {"learn_scale": True} for method in ("tapnet", "tapnet-soft-clustering", "tac", "tacdap")},
     "tac-free": {**LEARNED, "grad_through_soft_labels": True},
 }
-MINI_VARIANTS = {"cosine": {**VARIANTS["cosine"], "cluster_scale": 10.0}}
+PHOTOS_VARIANTS = {"cosine": {**VARIANTS["cosine"], "cluster_scale": 10.0}}
 TRAIN = EpisodeSpec(ways=20, queries=8, unlabelled=5)  # as TapNet's public code, but for the unlabelled images
 TEST = EpisodeSpec(ways=5, queries=15, unlabelled=20)
 
@@ -197,8 +197,8 @@ class Recipe:
     start_rate: float = 3e-3
     start_augment: bool = True
     started_rate: float = 3e-4
-    started_options: dict[str, dict[str, Any]] = field(default_factory=lambda: SOFTEST_PN)
-    started_variants: dict[str, dict[str, Any]] = field(default_factory=lambda: VARIANTS)
+    started_options: dict[str, dict[str, Any]] = field(default_factory=lambda: PHOTOS_STARTED)
+    started_variants: dict[str, dict[str, Any]] = field(default_factory=lambda: PHOTOS_VARIANTS)
 
     def with_ways(self, train: int | None, test: int | None) -> Recipe:
         """The same with so many classes in a training and in a test episode; None keeps the recipe's."""
@@ -210,8 +210,14 @@ class Recipe:
 
 
 RECIPES = {
-    "glyphs": Recipe(train=EpisodeSpec(ways=20, queries=5, unlabelled=5), learning_rate=3e-3, start_augment=False),
-    "mini-imagenet": Recipe(started_options=MINI_STARTED, started_variants=MINI_VARIANTS),
+    "glyphs": Recipe(
+        train=EpisodeSpec(ways=20, queries=5, unlabelled=5),
+        learning_rate=3e-3,
+        start_augment=False,
+        started_options=SOFTEST_PN,
+        started_variants=VARIANTS,
+    ),
+    "mini-imagenet": Recipe(),
     "tiered-imagenet": Recipe(weight_decay=0.0, average_pool=True),
     # As Ren et al.: two labelled drawings of each character, one to learn from and one to ask for; 5-way training.
     "omniglot": Recipe(
@@ -222,6 +228,7 @@ RECIPES = {
         options={},
         start_augment=False,
         started_options={},
+        started_variants=VARIANTS,
     ),
 }
 
