@@ -98,7 +98,8 @@ def test_a_whitened_run_is_a_run(start, tmp_path):
     learned = load_run(run)[1].backbone
     assert torch.equal(learned.whitening.directions, whitened.whitening.directions), "not learned"
     main_ok("train", "--method", "pn", "--start", out, "--dataset", "glyphs", "--episodes", 1, "--ways", 5,
-            "--learning-rate", 1e-12, "--validation-episodes", 5, "--device", "cpu", "--out", tmp_path / "pn")  # fmt: skip
+            "--learning-rate", 1e-12, "--validation-episodes", 5, "--device", "cpu",
+            "--out", tmp_path / "pn")  # fmt: skip
     weight = load_run(tmp_path / "pn")[1].backbone.blocks[0][0].weight
     torch.testing.assert_close(weight, plain.blocks[0][0].weight, msg="the backbone without its whitening")
     with pytest.raises(HandfulError, match="whitened already"):
