@@ -160,11 +160,11 @@ def test_a_common_start_has_lines_of_its_own_where_systems_are_compared():
     assert TABLES["table3"].lines(20, classes=40, start=True) == list(ABLATION.values())
 
 
-def test_mini_imagenet_from_a_common_start_compares_by_cosines_at_a_learned_temperature():
+def test_photographs_from_a_common_start_are_compared_by_cosines_at_a_learned_temperature():
     recipe = recipe_for("mini-imagenet")
     for method, options in recipe.started_options.items():
         built = build_method(method, 64, 20, **{**recipe.options.get(method, {}), **options})
-        assert built.log_scale is not None
+        assert built.log_scale is not None or method == "tpn"
         if "cosine" in options:
             assert built.cosine
             assert built.scale.item() == pytest.approx(10.0)

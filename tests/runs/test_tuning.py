@@ -14,7 +14,7 @@ from handful.methods import METHODS
 from handful.runs import tuning
 from handful.runs.episodes import Protocol
 from handful.runs.evaluation import evaluate_run
-from handful.runs.tuning import MULTIPLIERS, search, trial_values, tunable, tune, with_multiplier
+from handful.runs.tuning import MULTIPLIERS, TRIALS, search, trial_values, tunable, tune, with_multiplier
 from handful.sampling import EpisodeSpec
 
 PROTOCOL = Protocol(EpisodeSpec(ways=5), 0.4, splits=2, episodes=50)
@@ -120,6 +120,8 @@ def test_a_run_is_measured_with_what_a_search_has_chosen():
     folder, protocol = model_folder("tac-glyphs"), Protocol(EpisodeSpec(5, 1, 5, 5), 0.4, 1, 6)
     found = evaluate_run(folder, protocol, method="paddle", trials=3, device="cpu")
     assert (found.trials, set(found.values)) == (3, {"scale", "penalty"})
+    tuned = evaluate_run(folder, protocol, method="matching", tuned=True, device="cpu")
+    assert (tuned.trials, set(tuned.values)) == (TRIALS, {"scale"}), "as many as methods of soft labels get"
     own = evaluate_run(folder, protocol, trials=3, device="cpu")
     assert (own.method, own.trials, own.iterations) == ("tac", 3, own.values["iterations"])
 

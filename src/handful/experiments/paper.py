@@ -164,6 +164,8 @@ PHOTOS_STARTED: dict[str, dict[str, Any]] = {
     **{method: {"cosine": True, **LEARNED, "grad_through_soft_labels": True} for method in SOFT_KMEANS},
     **{method: {"learn_scale": True} for method in ("tapnet", "tapnet-soft-clustering", "tac", "tacdap")},
     "tac-free": {**LEARNED, "grad_through_soft_labels": True},
+    # At 0.99, labels run through the even distances of a start's vectors until all classes are alike.
+    "tpn": {"alpha": 0.7},
 }
 PHOTOS_VARIANTS = {"cosine": {**VARIANTS["cosine"], "cluster_scale": 10.0}}
 TRAIN = EpisodeSpec(ways=20, queries=8, unlabelled=5)  # as TapNet's public code, but for the unlabelled images

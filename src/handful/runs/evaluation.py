@@ -24,7 +24,7 @@ from .episodes import Accuracy, Protocol, choose_iterations, embed, evaluate, st
 from .folder import check_unseen, load_images, load_run
 from .learner import Learner
 from .results import Result, Trained
-from .tuning import Tuned, search, tunable, tune, with_multiplier
+from .tuning import TRIALS, Tuned, search, tunable, tune, with_multiplier
 from .vectors import kept_vectors
 
 MOST_TRIALS = 1000
@@ -93,7 +93,8 @@ class MethodChoice:
         method: as another method that learns the same things, or that has nothing to learn.
         options: the backbone alone, with a method of these options that has nothing to learn.
         iterations: refinements; None chooses them on the validation classes.
-        tuned: also choose the scale of the soft labels there (:func:`.tuning.tune`).
+        tuned: also choose the scale of the soft labels there (:func:`.tuning.tune`); for a method without one, its
+            tunable options, by as many trials.
         trials: instead, compare so many sets of values of the method's tunable options there (:func:`.tuning.search`).
     """
 
@@ -107,9 +108,11 @@ class MethodChoice:
         self, learner: Learner, config: RunConfig, protocol: Protocol, items: Callable[[], tuple[Tensor, ImageSet]]
     ) -> tuple[Tuned, str | None]:
         """What is chosen for the learner's method, which gets it, and on what; ``items`` are of validation classes."""
-        method, iterations = learner.method, self.iterations
-        if self.trials:
-            found = search(method, *items(), protocol, self.trials) if method.tunables else Tuned(0, None, 0, math.nan)
+        method, iterations, trials = learner.method, self.iterations, self.trials
+        if self.tuned and not tunable(method) and method.tunables:  # TPN: as much effort for what it has instead
+            trials = trials or TRIALS
+        if trials:
+            found = search(method, *items(), protocol, trials) if method.tunables else Tuned(0, None, 0, math.nan)
             learner.method = method.with_values(found.values)
             return found, "validation classes" if "iterations" in found.values else None
         if iterations is None:
