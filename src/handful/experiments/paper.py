@@ -162,10 +162,11 @@ LATER_STARTED: dict[str, dict[str, Any]] = {"prwn": {"cosine": True, **LEARNED}}
 PHOTOS_STARTED: dict[str, dict[str, Any]] = {
     "pn": {"cosine": True, **LEARNED},
     **{method: {"cosine": True, **LEARNED, "grad_through_soft_labels": True} for method in SOFT_KMEANS},
-    **{method: {"learn_scale": True} for method in ("tapnet", "tapnet-soft-clustering", "tac", "tacdap")},
+    "tapnet": {"learn_scale": True},
+    **{method: {"learn_scale": True, "cluster_scale": 0.05} for method in ("tapnet-soft-clustering", "tac", "tacdap")},
     "tac-free": {**LEARNED, "grad_through_soft_labels": True},
     # At 0.99, labels run through the even distances of a start's vectors until all classes are alike.
-    "tpn": {"alpha": 0.7},
+    "tpn": {"alpha": 0.5, "scale": 10.0},
 }
 PHOTOS_VARIANTS = {"cosine": {**VARIANTS["cosine"], "cluster_scale": 10.0}}
 TRAIN = EpisodeSpec(ways=20, queries=8, unlabelled=5)  # as TapNet's public code, but for the unlabelled images
@@ -219,7 +220,7 @@ RECIPES = {
         started_options=SOFTEST_PN,
         started_variants=VARIANTS,
     ),
-    "mini-imagenet": Recipe(),
+    "mini-imagenet": Recipe(started_options={**PHOTOS_STARTED, "imp": {"sigma": 50.0}}),
     "tiered-imagenet": Recipe(weight_decay=0.0, average_pool=True),
     # As Ren et al.: two labelled drawings of each character, one to learn from and one to ask for; 5-way training.
     "omniglot": Recipe(

@@ -19,7 +19,7 @@ from .episodes import CHOICE_EPISODES, MOST_ITERATIONS, Protocol, Tick, best_ite
 
 TRIAL_EPISODES = 100  # of a search, for each trial, or as many as are tested, if that is less; the same for all trials
 # Of cluster_scale, tried for every method. Of equally good ones the first is taken, so those near 1 come first.
-MULTIPLIERS = (1.0, 0.5, 2.0, 0.2, 5.0, 0.1, 10.0)
+MULTIPLIERS = (1.0, 0.5, 2.0, 0.2, 5.0, 0.1, 10.0, 0.03)
 TRIALS = len(MULTIPLIERS) * MOST_ITERATIONS  # that a method gets by :func:`tune`
 
 
