@@ -37,21 +37,21 @@ def asked(monkeypatch):
 def test_every_multiplier_is_tried_with_every_number_of_refinements(asked):
     method = build_method("tac", 8, 5, cluster_scale=3.0)
     found = tune(method, torch.zeros(1), None, PROTOCOL)
-    assert (found.iterations, found.cluster_multiplier, found.trials, found.accuracy) == (4, 2.0, 35, 50)
-    assert sorted(scale for scale, *_ in asked) == pytest.approx([0.3, 0.6, 1.5, 3, 6, 15, 30])
+    assert (found.iterations, found.cluster_multiplier, found.trials, found.accuracy) == (4, 2.0, 40, 50)
+    assert sorted(scale for scale, *_ in asked) == pytest.approx([0.09, 0.3, 0.6, 1.5, 3, 6, 15, 30])
     assert {(splits, episodes) for _, splits, episodes in asked} == {(1, 100)}
     assert method.cluster_scale == 3.0, "the method itself is left alone"
 
 
 def test_a_given_number_of_refinements_stays(asked):
     found = tune(build_method("soft-kmeans", 8, 5, cluster_scale=3.0), torch.zeros(1), None, PROTOCOL, 2)
-    assert (found.iterations, found.cluster_multiplier, found.trials) == (2, 2.0, 7)
+    assert (found.iterations, found.cluster_multiplier, found.trials) == (2, 2.0, 8)
 
 
 def test_of_equal_multipliers_the_nearest_to_one_is_taken(monkeypatch):
     monkeypatch.setattr(tuning, "evaluate", lambda *_: SimpleNamespace(by_iteration=[40.0, 50.0]))
     assert tune(build_method("tac", 8, 5), torch.zeros(1), None, PROTOCOL).cluster_multiplier == 1.0
-    assert sorted(MULTIPLIERS) == [0.1, 0.2, 0.5, 1, 2, 5, 10]
+    assert sorted(MULTIPLIERS) == [0.03, 0.1, 0.2, 0.5, 1, 2, 5, 10]
 
 
 @pytest.mark.parametrize("name", ["pn", "tapnet", "tpn", "relation", "classifier"])
