@@ -9,7 +9,7 @@ from episodes import DIM, WAYS, make_episode, method
 from handful import Episode, HandfulError, build_method
 
 
-def naive(episode, iterations, shrinkage, scale, cluster_scale=1.0, centre=True):
+def naive(episode, iterations, shrinkage, scale, cluster_scale=1.0, centre=True, others=None):
     """One episode, by loops over points and classes, with the covariance and its inverse root spelled out."""
     support, unlabelled, query = (
         part / part.norm(dim=-1, keepdim=True) for part in (episode.support, episode.unlabelled, episode.query)
@@ -31,7 +31,9 @@ def naive(episode, iterations, shrinkage, scale, cluster_scale=1.0, centre=True)
         soft = []
         for u in unlabelled:
             logits = torch.stack([scale * cluster_scale * cosine(map_ @ (u - middle), d) for d in directions])
-            soft.append(torch.softmax(logits, 0).tolist())
+            if others is not None:
+                logits = torch.cat([logits, logits.new_tensor([scale * cluster_scale * others])])
+            soft.append(torch.softmax(logits, 0).tolist()[:ways])
         every = labels + soft
         means = [
             sum(p[k] * x for p, x in zip(every, points, strict=True)) / sum(p[k] for p in every) for k in range(ways)
@@ -58,6 +60,38 @@ def test_logits_are_those_of_the_space_spelled_out(iterations, shrinkage, unlabe
     expected = naive(episode, iterations, **options)
     found = method("tac-free", **options).eval().trajectory(episode, iterations)
     torch.testing.assert_close(found[-1], expected, atol=1e-8, rtol=0)
+
+
+@pytest.mark.parametrize("shrinkage", [0.4, 1.0])
+def test_a_cluster_of_distractors_takes_its_share_of_every_point(shrinkage):
+    episode, options = make_episode(batch=(), unlabelled=8, seed=3), {"shrinkage": shrinkage, "scale": 4.0}
+    expected = naive(episode, 2, **options, others=0.3)
+    found = method("tac-free", **options, distractor_cosine=0.3).eval().trajectory(episode, 2)
+    torch.testing.assert_close(found[-1], expected, atol=1e-8, rtol=0)
+    with pytest.raises(HandfulError, match="distractor_cosine must be"):
+        method("tac-free", distractor_cosine=1.0)
+
+
+def test_points_of_other_classes_do_not_pull_the_class_means_away():
+    """Every class has a neighbour that no label speaks of, with four times as many points."""
+    generator = torch.Generator().manual_seed(0)
+    classes = torch.randn(30, WAYS, 60, generator=generator)
+    neighbours = classes + 1.5 * torch.randn(classes.shape, generator=generator)
+
+    def around(centres, repeats):
+        points = centres.repeat_interleave(repeats, 1)
+        return points + 0.5 * torch.randn(points.shape, generator=generator)
+
+    labels = torch.arange(WAYS).repeat_interleave(10).expand(30, -1)
+    unlabelled = torch.cat([around(classes, 10), around(neighbours, 40)], 1)
+    hidden = torch.cat([labels, torch.full((30, 40 * WAYS), -1)], 1)
+    episode = Episode(around(classes, 1).unsqueeze(2), around(classes, 10), unlabelled, labels, hidden)
+    nearer = {}
+    for others in (-1.0, 0.7):
+        model = build_method("tac-free", 60, WAYS, scale=20.0, centre=False, shrinkage=1.0, distractor_cosine=others)
+        cosines = model.eval().trajectory(episode, 3)[-1] / 20
+        nearer[others] = cosines.gather(-1, labels.unsqueeze(-1)).mean()
+    assert nearer[0.7] > nearer[-1.0] + 0.1
 
 
 def test_at_full_shrinkage_it_is_soft_k_means_by_cosines_around_the_mean_of_the_class_means():

@@ -1,10 +1,10 @@
 """Task-adaptive clustering without references: the space comes from the soft labels (`TACClassifier`'s, in episodes).
 
 X (n, D) holds the labelled and unlabelled points, as unit vectors, around their mean, P (n, N) their labels, one-hot
-or soft. With C = diag of the column sums of P, the class means are the rows of C^-1 P^T X, and the covariance within
-the classes is
+or soft. With C = diag of the column sums of P and R of its row sums, 1 unless points may be of no class, the class
+means are the rows of C^-1 P^T X, and the covariance within the classes is
 
-    S = X^T A X / n,        A = I - P C^-1 P^T.
+    S = X^T A X / n,        A = R - P C^-1 P^T.
 
 S is shrunk to V = (1 - s) S + s v I, with v its mean eigenvalue (there are at most n that are not 0), and the space is
 that in which V is the identity. V is D x D and never formed: with G = X X^T, B = (1 - s) / n A and l = s v,
@@ -48,6 +48,8 @@ class TacFree(Method):
             space is that of the vectors.
         centre: whether cosines are around a mean: that of all points at first, that of the class means in the space.
             Better for vectors that share much of their direction, worse for those of a whitened run.
+        distractor_cosine: the cosine that every unlabelled point has with a cluster of distractors, which takes what is
+            far from all classes out of their means. -1 for no such cluster.
         learn_scale: whether the scale is learned; it starts at ``scale``.
         grad_through_soft_labels: whether the soft labels are differentiated through.
     """
@@ -65,6 +67,7 @@ class TacFree(Method):
         scale: float = 10.0,
         shrinkage: float = 0.7,
         centre: bool = True,
+        distractor_cosine: float = -1.0,
         iterations: int = 2,
         learn_scale: bool = False,
         grad_through_soft_labels: bool = False,
@@ -73,6 +76,9 @@ class TacFree(Method):
         super().__init__(dim, ways, scale=scale, iterations=iterations, **options)
         if not 0 < shrinkage <= 1:
             raise HandfulError(f"shrinkage must be a number above 0 and at most 1, got {shrinkage}")
+        if not -1 <= distractor_cosine < 1:
+            raise HandfulError(f"distractor_cosine must be a number from -1 up and below 1, got {distractor_cosine}")
+        self.distractor_cosine = distractor_cosine
         self.shrinkage, self.centre, self.grad_through_soft_labels = shrinkage, centre, grad_through_soft_labels
         if learn_scale:
             self.learn_scale()
@@ -93,12 +99,19 @@ class TacFree(Method):
         labels = labels.expand(*x.shape[:-2], *labels.shape)
         cosines, steps = mean_logits(unlabelled - middle, means - middle, cosine=True), [plain]
         for _ in range(iterations):
-            soft = torch.softmax(self.soft_scale * cosines, dim=-1)
+            soft = self._soft_labels(cosines)
             soft = soft if self.grad_through_soft_labels else soft.detach()
             space = Space(gram, torch.cat([labels, soft], dim=-2), self.shrinkage, self.centre)
             cosines = space.cosines(known)[..., labels.shape[-2] :, :]
             steps.append(space.cosines(asked))
         return self.scale * torch.stack(steps)
+
+    def _soft_labels(self, cosines: Tensor) -> Tensor:
+        """Cosines of points with the class means (..., U, N) -> (..., U, N); what is missing to 1 is no class's."""
+        if self.distractor_cosine == -1:
+            return torch.softmax(self.soft_scale * cosines, dim=-1)
+        cosines = torch.nn.functional.pad(cosines, (0, 1), value=self.distractor_cosine)
+        return torch.softmax(self.soft_scale * cosines, dim=-1)[..., :-1]
 
 
 class Space:
@@ -106,7 +119,7 @@ class Space:
 
     Args:
         gram: (..., n, n) G = X X^T.
-        labels: (..., n, N) P, rows that sum to 1.
+        labels: (..., n, N) P, rows that sum to 1 at most.
         shrinkage: s.
         centre: whether cosines are around the mean of the class means.
     """
@@ -116,7 +129,7 @@ class Space:
         mass = labels.sum(-2, keepdim=True)  # (..., 1, N)
         means = labels / torch.where(mass > 0, mass, torch.ones_like(mass))  # class means are means^T X
         eye = torch.eye(count, dtype=gram.dtype, device=gram.device)
-        within = (eye - means @ labels.mT) * ((1 - shrinkage) / count)  # B
+        within = (eye * labels.sum(-1, keepdim=True) - means @ labels.mT) * ((1 - shrinkage) / count)  # B
         self.ridge = torch.ones_like(gram[..., :1, :1])
         if shrinkage < 1:
             level = (within * gram).sum((-2, -1)) / ((1 - shrinkage) * count)  # B and G are symmetric
