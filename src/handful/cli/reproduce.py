@@ -100,7 +100,7 @@ def reproduce(
         typer.Option(
             "--tune",
             help="Choose the temperature of the soft labels of every system on the validation classes, with the same "
-            "trials for each, together with the number of refinements.",
+            "trials for each, together with the number of refinements; of TPN its own options.",
         ),
     ] = False,
     trials: Annotated[

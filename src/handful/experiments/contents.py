@@ -48,7 +48,7 @@ def _about_choice(setting: Setting) -> str:
     return (
         "'it.': refinements; 'x': what cluster_scale is multiplied by. Temperature and refinements chosen on "
         f"validation classes, {len(MULTIPLIERS)} x {MOST_ITERATIONS} trials each; "
-        "a system without soft labels has no temperature."
+        "a system without soft labels has no temperature; TPN has its alpha and neighbours chosen by as many trials."
     )
 
 
