@@ -166,6 +166,29 @@ def test_evaluate_as_another_method_with_distractors_and_realistic(runs):
     assert uneven["protocol"]["spec"]["concentration"] == 2
 
 
+def test_evaluate_the_backbone_alone_with_a_method_of_given_options(runs):
+    common = (
+        runs / "pn",
+        "--method",
+        "soft-kmeans",
+        "--splits",
+        2,
+        "--episodes",
+        20,
+        "--iterations",
+        1,
+        "--device",
+        "cpu",
+    )
+    squared, of_run, cosine = (
+        json.loads(good("evaluate", *common, *settings, "--json"))["mean"]
+        for settings in (["--set", "scale=0.1"], [], ["--set", "cosine=true", "--set", "scale=10"])
+    )
+    assert squared == of_run != cosine
+    assert "--set is for options of --method" in bad("evaluate", runs / "pn", "--set", "scale=1")
+    assert "takes NAME=VALUE with a name from" in bad("evaluate", runs / "pn", "--method", "pt-map", "--set", "x=1")
+
+
 def test_evaluate_prints_a_table_of_several_runs(runs):
     out = good("evaluate", runs / "tapnet", runs / "pn", "--splits", 1, "--episodes", 5, "--device", "cpu")
     assert "TapNet" in out

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Column, Table
@@ -23,6 +23,7 @@ from .options import (
     check_device,
     console,
     episode_spec,
+    parse_settings,
     read_data_options,
 )
 
@@ -38,6 +39,14 @@ def evaluate(
         str | None,
         typer.Option(
             help="Use the weights with another method that has the same parameters, e.g. tapnet-semi for tapnet."
+        ),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="Option of --method, NAME=VALUE. Repeat for more. The backbone of the run is used alone, by a method "
+            "that has nothing to learn.",
         ),
     ] = None,
     ways: Annotated[int | None, typer.Option(min=2, help="Classes of a test episode (N). Default: 5.")] = None,
@@ -65,7 +74,7 @@ def evaluate(
         typer.Option(
             "--tune",
             help="Choose the temperature of the soft labels on the validation classes, together with the number of "
-            "refinements: cluster_scale times 0.1, 0.2, 0.5, 1, 2, 5 or 10.",
+            "refinements: cluster_scale times 0.03, 0.1, 0.2, 0.5, 1, 2, 5 or 10.",
         ),
     ] = False,
     trials: Annotated[
@@ -102,6 +111,7 @@ def evaluate(
     if trials and (tune or iterations != "auto"):
         raise HandfulError("--trials also chooses the refinements: leave out --tune and --iterations")
     wanted = None if iterations == "auto" else _whole_number(iterations, "--iterations")
+    given = _options(method, settings) if settings else None
     results = []
     for run in map(model_folder, runs):
         config = read_config(run)
@@ -114,7 +124,8 @@ def evaluate(
         with progress_bar() as bar:
             results.append(
                 evaluate_run(
-                    run, protocol, method=method, dataset=dataset, data=None if data is None else str(data),
+                    run, protocol, method=method, options=given, dataset=dataset,
+                    data=None if data is None else str(data),
                     data_options=read_with, strict=strict, iterations=wanted, tuned=tune, trials=trials,
                     device=device, bar=bar,
                 )
@@ -143,6 +154,15 @@ def evaluate(
         for result in results if trials else []:
             chosen_values = ", ".join(f"{name} {value:.3g}" for name, value in result.values.items())
             console.print(f"{result.title}: {chosen_values or 'nothing to choose'}", soft_wrap=True)
+
+
+def _options(method: str | None, settings: list[str]) -> dict[str, Any]:
+    """The options of a method that is named beside them."""
+    from ..methods import method_options
+
+    if method is None:
+        raise HandfulError("--set is for options of --method: name the method that the backbone is to be used with")
+    return parse_settings("--set", method, method_options(method), settings)
 
 
 def _times(multiplier: float | None) -> str:
