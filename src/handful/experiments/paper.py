@@ -47,7 +47,7 @@ class System:
         return self.title + (f", {self.published_ways}-way training" if self.published_ways else "")
 
 
-# What was found on the way to be better than the paper's form: see docs/recipe.md.
+# What was found on the way to be better than the paper's form: see docs/findings.md.
 VARIANTS: dict[str, dict[str, Any]] = {
     "cosine": {"cosine_clustering": True, "cluster_scale": 6.0, "grad_through_soft_labels": True},
 }
@@ -153,7 +153,7 @@ SHARES = (0.0, 0.2, 0.4, 0.6, 0.8)
 # At the published 1, PN is far too sure of itself at first and learns slower: see docs/recipe.md.
 PN_KIN = ("pn", *SOFT_KMEANS)
 SOFTER_PN: dict[str, dict[str, Any]] = {method: {"scale": 0.1} for method in PN_KIN}
-# A classifier's embeddings lie farther apart from the first step on, and want a softer scale yet.
+# On glyphs, a classifier's embeddings lie farther apart from the first step on, and want a softer scale yet.
 SOFTEST_PN: dict[str, dict[str, Any]] = {method: {"scale": 0.03} for method in PN_KIN}
 # Photographs from a common start: no fixed scale of squared distances suits the lengths that a classifier gives its
 # vectors. All that compare with class means do it by cosines, at a learned temperature. All values to tune are here.

@@ -192,7 +192,7 @@ def _limits(config: RunConfig, facts: dict[str, Any]) -> list[str]:
         "was measured, and little should be expected: train on yours.",
         "The accuracy is that of tasks drawn from the test classes of this data set, with the number of classes, of "
         "labelled and of unlabelled images that the table names. With more classes, or fewer images, expect less.",
-        "One training with one seed: the luck of a training run is not in the interval.",
+        "One training with one seed: variance between training runs is not included in the interval.",
         *([f"It tells at most {facts['most_ways']} classes apart at a time."] if facts["most_ways"] else []),
         f"The weights are licensed under {facts['licence']}. The training images are not part of them, and have terms "
         "of their own.",
