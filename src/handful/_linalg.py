@@ -8,7 +8,21 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+SAFE = 128  # rows up to which batches of systems are solved at once on a processor
 KEPT = 0.25  # a difference of squares is trusted if at least this share of them is left: at most two bits are lost
+
+
+def solve(systems: Tensor, right: Tensor) -> Tensor:
+    """`torch.linalg.solve` of systems (..., n, n) and right sides (..., n, k) of the same batch.
+
+    Large ones are solved one by one on a processor: with several threads, MKL's batches of them fail now and then
+    (pytorch/pytorch#142815).
+    """
+    if systems.dim() == 2 or systems.shape[-1] <= SAFE or systems.device.type != "cpu" or not systems.numel():
+        solved: Tensor = torch.linalg.solve(systems, right)
+        return solved
+    pairs = zip(systems.flatten(0, -3).unbind(), right.flatten(0, -3).unbind(), strict=True)
+    return torch.stack([torch.linalg.solve(system, side) for system, side in pairs]).reshape(right.shape)
 
 
 class LinearLogits(NamedTuple):

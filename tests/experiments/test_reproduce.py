@@ -559,7 +559,7 @@ def test_the_temperature_is_chosen_for_every_system_alike(setting, tmp_path):
     assert [found.pop("PN"), found.pop("PN, 5-way training")] == [None, None], "it has no soft labels"
     assert set(found.values()) <= set(MULTIPLIERS)
     assert (
-        "Temperature and refinements chosen on validation classes, 7 x 5 trials each"
+        f"Temperature and refinements chosen on validation classes, {len(MULTIPLIERS)} x 5 trials each"
         in (tmp_path / "report.md").read_text()
     )
     plain = reproduce(("table1",), replace(tuned, tuned=False), tmp_path, command="", workers=Workers(device="cpu"))

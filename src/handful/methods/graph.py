@@ -15,6 +15,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from .._linalg import solve
+
 GROUP = 16  # queries whose systems are solved together
 WORST_ERROR = 1e-4  # relative; where the condition number allows for more, the system is solved in float64
 
@@ -39,7 +41,7 @@ def propagate(weights: Tensor, labels: Tensor, alpha: float, neighbours: int) ->
     kept = _keep(wide, wide, _largest(wide, neighbours)[..., -1])
     root = kept.sum(-1).rsqrt()
     system = torch.eye(len(labels)).to(wide) - alpha * root.unsqueeze(-1) * kept * root.unsqueeze(-2)
-    scores: Tensor = torch.linalg.solve(system, labels.to(wide).expand(*weights.shape[:-1], labels.shape[-1]))
+    scores = solve(system, labels.to(wide).expand(*weights.shape[:-1], labels.shape[-1]))
     return scores.to(weights.dtype)
 
 
@@ -84,7 +86,7 @@ def _query_rows(weights: Tensor, edges: Tensor, last: Tensor, reach: Tensor, alp
     for group in torch.split(((edges > 0) | (reach > last)).sum(-1).argsort(), GROUP):
         places, change = _changes(weights, shared, last, edges[group], reach[group], alpha)
         system = torch.eye(places.shape[1]).to(change) + change @ inverse[places.unsqueeze(-1), places.unsqueeze(-2)]
-        flow = torch.linalg.solve(system, alpha * edges[group].gather(1, places))
+        flow = solve(system, alpha * edges[group].gather(1, places))
         solved[group] = torch.zeros_like(edges[group]).scatter(1, places, flow) @ inverse  # A^-1 is symmetric
         # On the diagonal stands what the degrees have grown by: no node lets its edge to itself go.
         degrees[group] = degrees[group].scatter_add(1, places, change.diagonal(dim1=-2, dim2=-1))

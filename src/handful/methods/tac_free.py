@@ -21,7 +21,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from .._linalg import unit
+from .._linalg import solve, unit
 from ..episode import Episode
 from ..errors import HandfulError
 from .base import REFINED, Method, Range
@@ -137,7 +137,7 @@ class Space:
             self.ridge = (shrinkage * level.clamp_min(torch.finfo(gram.dtype).eps))[..., None, None]
         middle = means.mean(-1, keepdim=True) * float(centre)  # (..., n, 1): m, that of the class means, or 0
         system = self.ridge * eye + within @ gram
-        solved = torch.linalg.solve(system, torch.cat([within, means, middle], dim=-1))
+        solved = solve(system, torch.cat([within, means, middle], dim=-1))
         self.inner, solved = solved[..., :count], solved[..., count:]  # B (l I + G B)^-1, which is (l I + B G)^-1 B
         self.targets, self.centre = solved[..., :-1] - solved[..., -1:], solved[..., -1:]  # V^-1 of (m_k - m), and of m
         self.about = middle.mT @ gram  # (..., 1, n): products of m with the rows of X
