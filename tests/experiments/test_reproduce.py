@@ -36,6 +36,7 @@ from handful.experiments.plan import Plan, plan_table
 from handful.experiments.reproduce import check_what, reproduce
 from handful.experiments.setting import Setting
 from handful.experiments.workers import Workers
+from handful.io import write_json
 from handful.publish import publish
 from handful.reports import figures
 from handful.runs.episodes import embed
@@ -613,6 +614,8 @@ def test_a_classifier_that_is_there_has_lines_of_its_own(setting, tmp_path):
     copy = tmp_path / "second" / "runs" / start.name
     assert (copy / "config.json").read_bytes() == before["config.json"]
     assert {path.name: path.read_bytes() for path in start.rglob("*") if path.is_file()} == before, "the start is kept"
+    (start / "checkpoint" / "last.json").unlink()  # as in a model that comes with the package, which also
+    write_json(start / "config.json", {**json.loads(before["config.json"]), "data": None})  # knows of no data here
     other = tmp_path / "third"
     same = reproduce(("table1",), replace(given, seed=0), other, command="", workers=Workers(jobs=2, device="cpu"))
     found = [{row["system"]: row["accuracy"] for row in content["table1"]} for content in (first, same)]

@@ -74,11 +74,13 @@ class Cell:
         name: of its run folder; no other cell of the grid has it.
         config: the training.
         measurements: what is measured.
+        given: whether its run folder is there from elsewhere, to be measured as it is and never trained.
     """
 
     name: str
     config: RunConfig
     measurements: tuple[Measurement, ...]
+    given: bool = False
 
 
 @dataclass(frozen=True)

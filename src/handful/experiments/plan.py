@@ -92,7 +92,8 @@ class Plan:
 
     def add(self, name: str, config: RunConfig, wanted: Measurement) -> Source:
         """Plan a measurement of a cell."""
-        old = self._cells.get(name, Cell(name, config, ()))
+        given = self.setting.given_start is not None and config.method == START["classifier"].method
+        old = self._cells.get(name, Cell(name, config, (), given))
         self._cells[name] = replace(old, measurements=tuple(dict.fromkeys((*old.measurements, wanted))))
         return Source(name, wanted)
 

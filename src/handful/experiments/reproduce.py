@@ -19,7 +19,7 @@ from typing import Any
 from ..datasets import SPLITS, ImageSet, load_dataset
 from ..datasets.base import no_bar
 from ..errors import HandfulError, Interrupted, JobFailed
-from ..io import read_object
+from ..io import read_object, write_json
 from ..progress import grid_bar, messages, progress_bar
 from ..publish import check_free, publish
 from ..reports.page import PAGE, TEXT, Report, provenance
@@ -146,6 +146,7 @@ def _take_start(job: Job) -> None:
             with tempfile.TemporaryDirectory(prefix=".start-", dir=job.runs) as folder:
                 copy = Path(folder) / cell.name
                 shutil.copytree(start, copy, ignore=shutil.ignore_patterns(CELL, "*.lock"))
+                write_json(copy / "config.json", cell.config.to_json())  # of a shipped model: where the data is here
                 copy.rename(run)
 
 

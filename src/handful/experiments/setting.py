@@ -91,7 +91,7 @@ class Setting:
         seed = self.seed if seed is None else seed
         first = system.training == START["classifier"].method
         if first and self.given_start is not None:
-            return read_config(self.given_start)
+            return replace(read_config(self.given_start), data=self.data, data_options=self.data_options)
         if first:
             episodes, shots = self.pretraining, min(recipe.shots)
         options = {} if system.published_ways else recipe.options.get(method, {})
@@ -121,9 +121,7 @@ class Setting:
         given = self.given_start
         if given is None:
             return self.pretraining > 0
-        return (
-            read_config(given).method == START["classifier"].method and (given / "checkpoint" / "last.json").is_file()
-        )
+        return read_config(given).method == START["classifier"].method
 
     def _training(self, episodes: int, *, started: bool, first: bool = False) -> TrainingOptions:
         """The recipe's training options, or what was given instead.

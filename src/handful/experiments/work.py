@@ -116,7 +116,8 @@ def _train_and_evaluate(cell: Cell, session: Session) -> list[Result]:
     def tick(what: str, total: int) -> Callable[[float], None]:
         return lambda done: session.check_stop()
 
-    train(cell.config, run, train_images, validation_images, resume=True, accelerator=device, observe=observe)
+    if not cell.given:
+        train(cell.config, run, train_images, validation_images, resume=True, accelerator=device, observe=observe)
     known, embedded, before = measured(run), Embedded(), worked(run)
     for wanted in cell.measurements:
         if wanted.key() not in known:
