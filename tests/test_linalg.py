@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
-from handful._linalg import SAFE, solve
+from handful._linalg import SAFE, inverse, solve
 
 
 @pytest.mark.parametrize("size", [5, SAFE, SAFE + 1, 255])
@@ -16,6 +16,7 @@ def test_solutions_are_those_of_each_system(size, batch):
     systems = torch.eye(size) + torch.randn(*batch, size, size, generator=generator).double() / (3 * size**0.5)
     right = torch.randn(*batch, size, 4, generator=generator).double()
     torch.testing.assert_close(systems @ solve(systems, right), right)
+    torch.testing.assert_close(systems @ inverse(systems), torch.eye(size).double().expand_as(systems))
 
 
 def test_many_large_identities_are_solved():

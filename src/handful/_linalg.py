@@ -13,16 +13,22 @@ KEPT = 0.25  # a difference of squares is trusted if at least this share of them
 
 
 def solve(systems: Tensor, right: Tensor) -> Tensor:
-    """`torch.linalg.solve` of systems (..., n, n) and right sides (..., n, k) of the same batch.
+    """`torch.linalg.solve` of systems (..., n, n) and right sides (..., n, k) of the same batch."""
+    return _one_by_one_if_large(torch.linalg.solve, systems, right)
 
-    Large ones are solved one by one on a processor: with several threads, MKL's batches of them fail now and then
-    (pytorch/pytorch#142815).
-    """
+
+def inverse(systems: Tensor) -> Tensor:
+    """`torch.linalg.inv` of systems (..., n, n)."""
+    return _one_by_one_if_large(torch.linalg.inv, systems)
+
+
+def _one_by_one_if_large(function: Callable[..., Tensor], *operands: Tensor) -> Tensor:
+    """On a processor with several threads, MKL's batches of large systems fail now and then (pytorch#142815)."""
+    systems = operands[0]
     if systems.dim() == 2 or systems.shape[-1] <= SAFE or systems.device.type != "cpu" or not systems.numel():
-        solved: Tensor = torch.linalg.solve(systems, right)
-        return solved
-    pairs = zip(systems.flatten(0, -3).unbind(), right.flatten(0, -3).unbind(), strict=True)
-    return torch.stack([torch.linalg.solve(system, side) for system, side in pairs]).reshape(right.shape)
+        return function(*operands)
+    parts = zip(*(operand.flatten(0, -3).unbind() for operand in operands), strict=True)
+    return torch.stack([function(*part) for part in parts]).reshape(operands[-1].shape)
 
 
 class LinearLogits(NamedTuple):

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+from .._linalg import inverse
 from ..errors import HandfulError
 from .adapting import AdaptingMethod, Task
 from .base import Range
@@ -96,7 +97,7 @@ class EmbeddingPropagation(AdaptingMethod):
         degrees = weights.sum(-1) + LEAST_DEGREE
         root = degrees.rsqrt()
         system = eye - alpha * root.unsqueeze(-1) * weights * root.unsqueeze(-2)
-        return Graph(torch.linalg.inv(system), degrees, spread)
+        return Graph(inverse(system), degrees, spread)
 
     def _flow(self, graph: Graph, squares: Tensor, alpha: float) -> Tensor:
         """alpha s P: how much of each node reaches points with these squared distances to the nodes: (..., Q, n)."""

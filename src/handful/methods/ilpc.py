@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from .._linalg import inverse
 from ..errors import HandfulError
 from .adapting import AdaptingMethod, Task, check_at_least, nearest
 from .base import Range
@@ -136,5 +137,4 @@ def propagation(gram: Tensor, neighbours: int, alpha: float) -> Tensor:
     weights = (kept + kept.mT) * (1 - eye)
     degrees = weights.sum(-1)
     root = torch.where(degrees > 0, degrees, torch.ones_like(degrees)).rsqrt()
-    found: Tensor = torch.linalg.inv(eye - alpha * root.unsqueeze(-1) * weights * root.unsqueeze(-2))
-    return found
+    return inverse(eye - alpha * root.unsqueeze(-1) * weights * root.unsqueeze(-2))
