@@ -88,6 +88,14 @@ def test_trajectory_starts_without_unlabelled_points_and_ends_at_the_answer(name
         torch.testing.assert_close(step, steps[0])
 
 
+@pytest.mark.parametrize("name", [name for name, cls in METHODS.items() if cls.prepares])
+def test_what_is_computed_of_each_image_once_gives_the_same_answer(name):
+    episode, model = make_episode(), method(name, **refined(name, 2)).eval()
+    prepared = episode.map_images(model.per_image)
+    torch.testing.assert_close(model.compare(prepared, 2), model.trajectory(episode, 2))
+    assert not torch.equal(prepared.query, episode.query)
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_float32_agrees_with_float64(name):
     episode, model = make_episode(), method(name, **refined(name, 2)).eval()

@@ -70,6 +70,8 @@ class Method(nn.Module):
         reads_maps: whether it reads vectors as feature maps; the backbone's ``feature_shape`` is then its third
             argument.
         training_free: whether it has nothing to learn, so that it can be used with the vectors of any run.
+        prepares: whether it computes something of each image by itself (:meth:`per_image`), which evaluation then does
+            once for all images of a data set and not in every episode (:meth:`compare`).
         adapts_backbone: whether it adapts the backbone itself to each task. Then the items of an episode are stored
             images once :meth:`attach` has given it the backbone, and nothing is embedded in advance.
         turns: the parts of a training step, each with an optimiser of its own; see :meth:`loss`.
@@ -85,6 +87,7 @@ class Method(nn.Module):
     in_order: ClassVar[bool] = False
     reads_maps: ClassVar[bool] = False
     training_free: ClassVar[bool] = False
+    prepares: ClassVar[bool] = False
     adapts_backbone: ClassVar[bool] = False
     turns: ClassVar[tuple[str, ...]] = ("learner",)
     tunables: ClassVar[dict[str, Range]] = REFINED
@@ -159,6 +162,14 @@ class Method(nn.Module):
         A method without refinements gives the one entry it has, whatever ``iterations`` says.
         """
         raise NotImplementedError
+
+    def per_image(self, vectors: Tensor) -> Tensor:
+        """What the method computes of each vector by itself in evaluation, if it ``prepares``: (n, D) -> (n, E)."""
+        return vectors
+
+    def compare(self, episode: Episode, iterations: int) -> Tensor:
+        """:meth:`trajectory` from an episode of what :meth:`per_image` gives."""
+        return self.trajectory(episode, iterations)
 
     def forward(self, episode: Episode) -> Tensor:
         """Query logits (..., queries, ways)."""

@@ -27,6 +27,7 @@ class RelationModule(Method):
 
     iterative = False
     reads_maps = True
+    prepares = True
 
     def __init__(
         self, dim: int, ways: int, feature_shape: Shape | None = None, *, channels: int = 0, **options: Any
@@ -41,21 +42,36 @@ class RelationModule(Method):
     def trajectory(self, episode: Episode, iterations: int) -> Tensor:
         return self.scores(self.features(episode.support, episode.query)).unsqueeze(0)
 
+    def per_image(self, vectors: Tensor) -> Tensor:
+        """What the first convolution makes of an image as a class, and as a point."""
+        return torch.cat([self._convolved(vectors, part) for part in self.first.weight.chunk(2, dim=1)], dim=-1)
+
+    def compare(self, episode: Episode, iterations: int) -> Tensor:
+        classes, points = episode.support.sum(-2).chunk(2, dim=-1)[0], episode.query.chunk(2, dim=-1)[1]
+        return self.scores(self._of_pairs(classes, points)).unsqueeze(0)
+
     def features(self, support: Tensor, points: Tensor) -> Tensor:
         """Output of the two blocks for each pair of point and class: (..., N, K, D), (..., P, D) -> (..., P, N, F)."""
-        ways, count = support.shape[-3], points.shape[-2]
         # A convolution is linear: that of two maps upon each other is the sum of two, each computed once per image and
         # not once per pair.
         of_class, of_point = self.first.weight.chunk(2, dim=1)
-        classes = nn.functional.conv2d(to_maps(support.sum(-2), self.map_shape), of_class, padding=1)
-        others = nn.functional.conv2d(to_maps(points, self.map_shape), of_point, padding=1)
-        classes = classes.reshape(-1, 1, ways, *classes.shape[1:])  # (episodes, 1, N, 64, height, width)
-        others = others.reshape(-1, count, 1, *others.shape[1:])  # (episodes, P, 1, 64, height, width)
+        return self._of_pairs(self._convolved(support.sum(-2), of_class), self._convolved(points, of_point))
+
+    def _convolved(self, vectors: Tensor, weight: Tensor) -> Tensor:
+        """The first convolution of maps, its channels last: (..., D) -> (..., height * width * 64)."""
+        maps = nn.functional.conv2d(to_maps(vectors, self.map_shape), weight, padding=1)
+        return maps.permute(0, 2, 3, 1).reshape(*vectors.shape[:-1], -1)
+
+    def _of_pairs(self, classes: Tensor, points: Tensor) -> Tensor:
+        """The rest of the two blocks: (..., N, E), (..., P, E) -> (..., P, N, F)."""
+        shape = (*self.map_shape[1:], WIDTH)
+        ours = classes.reshape(-1, 1, *classes.shape[-2:-1], *shape)  # (episodes, 1, N, height, width, 64)
+        theirs = points.reshape(-1, *points.shape[-2:-1], 1, *shape)  # (episodes, P, 1, height, width, 64)
         # In training, batch norm is over all pairs. In evaluation its statistics are fixed, so each pair is for itself;
         # then the pairs of one episode at a time fit the processor's cache.
-        parts = zip(*(maps.chunk(1 if self.training else len(maps)) for maps in (classes, others)), strict=True)
-        features = torch.cat([self.blocks((ours + theirs).flatten(0, 2)) for ours, theirs in parts])
-        return features.reshape(*points.shape[:-1], ways, -1)
+        parts = zip(*(maps.chunk(1 if self.training else len(maps)) for maps in (ours, theirs)), strict=True)
+        found = [self.blocks((left + right).flatten(0, 2).permute(0, 3, 1, 2)) for left, right in parts]
+        return torch.cat(found).reshape(*points.shape[:-1], classes.shape[-2], -1)
 
     def scores(self, features: Tensor) -> Tensor:
         """Relation scores before the sigmoid: (..., P, N, F) -> (..., P, N)."""

@@ -40,6 +40,7 @@ class LabelPropagation(Method):
     tunables: ClassVar[dict[str, Range]] = {"alpha": Range(0.5, 0.99, "number"), "neighbours": Range(5, 40, "whole")}
     unused = ("cluster_scale",)
     reads_maps = True
+    prepares = True
     forms: ClassVar[Forms] = {
         "published": {"scale": 1.0, "alpha": 0.99, "neighbours": 20, "transductive": False, "signed_sigma": True}
     }
@@ -74,17 +75,20 @@ class LabelPropagation(Method):
         )
 
     def trajectory(self, episode: Episode, iterations: int) -> Tensor:
-        return with_and_without(self._logits, episode.map_images(self._scaled), iterations)
+        return self.compare(episode.map_images(self.per_image), iterations)
+
+    def compare(self, episode: Episode, iterations: int) -> Tensor:
+        return with_and_without(self._logits, episode, iterations)
 
     def loss(self, episode: Episode, turn: str = "learner") -> Tensor:
         labelled, queries = episode.ways * episode.shots, episode.query.shape[-2]
-        scores = self._one_graph(episode.map_images(self._scaled))
+        scores = self._one_graph(episode.map_images(self.per_image))
         scores = torch.cat([scores[..., :labelled, :], scores[..., -queries:, :]], dim=-2)
         labels = torch.arange(labelled, device=scores.device) // episode.shots
         labels = torch.cat([labels.expand(*episode.query_labels.shape[:-1], labelled), episode.query_labels], dim=-1)
         return nn.functional.cross_entropy(scores.flatten(0, -2), labels.flatten())
 
-    def _scaled(self, vectors: Tensor) -> Tensor:
+    def per_image(self, vectors: Tensor) -> Tensor:
         """f / sigma: (n, D) -> (n, D)."""
         read_off: Tensor = self.log_sigma(to_maps(vectors, self.map_shape))
         if self.signed_sigma:

@@ -29,6 +29,7 @@ CHOICE_EPISODES = 600  # ... over so many episodes, or as many as are tested, if
 # Of the vectors of the episodes that a core computes together: fewer wait for Python, more for memory. From 32 MiB on,
 # the C library takes fresh pages from the system for every tensor, which costs more than all else.
 BATCH_BYTES = 9 << 20
+PREPARED = 256  # vectors of which a method's own part is computed together
 BLOCK = 64  # episodes that are drawn together, about
 BATCH_PIXELS = 256 * 28 * 28  # of the images that are embedded together: more is no faster, and needs gigabytes
 
@@ -140,14 +141,24 @@ def episode_accuracies(
 
     A method without refinements has one column, and its episodes are drawn without their unlabelled images.
     """
+    method.eval()
+    if method.prepares:
+        vectors = _prepared(method, vectors)
+    answer = method.compare if method.prepares else method.trajectory
 
     def percent_right(episode: Episode) -> Tensor:
-        logits = method.trajectory(episode, iterations)  # (iterations + 1, batch, queries, ways)
+        logits = answer(episode, iterations)  # (iterations + 1, batch, queries, ways)
         return 100 * (logits.argmax(-1) == episode.query_labels).double().mean(-1)
 
     return map_episodes(
         percent_right, method, vectors, sampler, episodes, unlabelled=method.iterative, batch=batch, progress=progress
     )
+
+
+def _prepared(method: Method, vectors: Tensor) -> Tensor:
+    """What a method computes of each image by itself, for all images: (n, D) -> (n, E)."""
+    with torch.inference_mode(), _one_core_each(vectors.device) as run:
+        return torch.cat(list(run(method.per_image, torch.split(vectors, PREPARED))))
 
 
 def map_episodes(
