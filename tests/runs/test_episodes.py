@@ -10,7 +10,7 @@ import torch
 
 from handful import build_method
 from handful.embedders.backbones import build_backbone, to_input
-from handful.runs.episodes import Protocol, choose_iterations, embed, episode_accuracies, evaluate, summarise
+from handful.runs.episodes import Protocol, _right, choose_iterations, embed, episode_accuracies, evaluate, summarise
 from handful.sampling import EpisodeSampler, EpisodeSpec, split_labelled
 
 SPEC = EpisodeSpec(4, 1, 3, 3)
@@ -43,6 +43,17 @@ def test_batch_size_changes_nothing(setting):
     tables = [episode_accuracies(method, vectors, sampler, 30, 2, batch=batch) for batch in (1, 7, 64)]
     np.testing.assert_array_equal(tables[0], tables[1])
     np.testing.assert_array_equal(tables[0], tables[2])
+
+
+@pytest.mark.parametrize("layout", ["queries first", "classes first"])
+def test_an_answer_is_right_where_the_first_of_the_largest_logits_is(layout):
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randint(0, 4, (3, 6, 40, 5), generator=generator).double()  # many are equal
+    labels = torch.randint(0, 5, (6, 40), generator=generator)
+    if layout == "classes first":
+        logits = logits.mT.contiguous().mT
+    assert torch.equal(_right(logits, labels), logits.argmax(-1) == labels)
+    assert not _right(torch.full_like(logits, torch.nan), labels).any()
 
 
 @pytest.mark.parametrize("name", ["pn", "tapnet", "classifier", "relation", "tac"])
