@@ -51,6 +51,7 @@ def run(tmp_path_factory, blobs) -> Path:
             "fingerprint": "0123", "protocol": protocol.to_json(), "n": count, "mean": mean, "interval": 0.5,
             "split_interval": None, "iterations": 1, "iterations_chosen_on": None,
             "trained": {"episodes": episode, "val_accuracy": state["best"]},
+            **({"cluster_multiplier": 0.5, "trials": 8, "values": {"scale": 2.5}} if count == 600 else {}),
         })  # fmt: skip
     return folder
 
@@ -151,7 +152,8 @@ def test_the_card_says_what_was_measured_with_these_weights(run, tmp_path):
     facts = export_run(run, tmp_path / "model", name="blobs", about="noisy blobs", licence="CC0")
     card = (tmp_path / "model" / CARD).read_text(encoding="utf-8")
     assert [result["mean"] for result in facts["measured"]] == [52.0, 51.0], "the most episodes first"
-    assert "52.00 ± 0.50" in card
+    assert "52.00 ± 0.50 | 1 | soft labels' scale x 0.5, scale=2.5 |" in card
+    assert "51.00 ± 0.50 | 1 | nothing |" in card
     assert "99.00" not in card, "it was measured before the training went on"
     for words in ("# blobs", "noisy blobs", "12 classes in train", "at most 6 classes", "under CC0", "28 x 28 pixels"):
         assert words in card

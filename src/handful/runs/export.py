@@ -26,6 +26,7 @@ _KEPT = (
     "method", "title", "dataset", "data_options", "fingerprint", "protocol", "n", "mean", "interval", "split_interval",
     "iterations", "iterations_chosen_on",
 )  # fmt: skip
+_CHOSEN = ("cluster_multiplier", "values", "trials")  # what was tuned, where anything was
 
 
 def export_run(
@@ -206,16 +207,29 @@ def _accuracies(results: list[dict[str, Any]]) -> Iterator[str]:
     rows = [
         (
             result["title"], result["dataset"], format_accuracy(result["mean"], result["interval"]),
-            str(result["iterations"]), result["protocol"]["description"], f"`{result['fingerprint']}`",
+            str(result["iterations"]), _chosen(result), result["protocol"]["description"],
+            f"`{result['fingerprint']}`",
         )
         for result in results
     ]  # fmt: skip
-    yield from _table(("as", "data set", "accuracy (%)", "refinements", "test", "fingerprint of the test images"), rows)
+    header = ("as", "data set", "accuracy (%)", "refinements", "chosen in validation", "test", "test images")
+    yield from _table(header, rows)
     yield ""
     yield (
         "± is the 95 % interval over episodes, for these weights. The test classes of the data set that it was trained "
         "on were seen neither in training nor in validation."
     )
+
+
+def _chosen(result: dict[str, Any]) -> str:
+    """What of a measurement was chosen on validation classes."""
+    multiplier, values = result.get("cluster_multiplier"), result.get("values") or {}
+    named = [
+        *(["refinements"] if result["iterations_chosen_on"] else []),
+        *([] if multiplier is None else [f"soft labels' scale x {multiplier:g}"]),
+        *(f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}" for name, value in values.items()),
+    ]
+    return ", ".join(named) or "nothing"
 
 
 def _table(header: tuple[str, ...], rows: Any) -> Iterator[str]:
@@ -254,8 +268,9 @@ def _measured(run: Path, config: RunConfig, state: dict[str, Any], known: list[d
     results += measured(run).values()
     fresh = [asdict(r) for r in results if (r.trained.episodes, r.trained.val_accuracy) == ours]
     for result in [*known, *fresh]:
-        kept = {key: result[key] for key in _KEPT}
-        found[json.dumps([kept[key] for key in ("method", "dataset", "fingerprint", "protocol", "iterations")])] = kept
+        kept = {key: result[key] for key in _KEPT} | {key: result[key] for key in _CHOSEN if result.get(key)}
+        same = ("method", "dataset", "fingerprint", "protocol", "iterations", *_CHOSEN)
+        found[json.dumps([kept.get(key) for key in same])] = kept
     return sorted(
         found.values(),
         key=lambda r: (
