@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
@@ -18,7 +19,7 @@ NAMES = [
     "method", "title", "run", "dataset", "data_options", "fingerprint", "protocol", "seed", "n", "mean", "interval",
     "split_means", "split_interval", "episodes", "iterations", "by_iteration", "intervals", "iterations_chosen_on",
     "cluster_multiplier", "trials", "values", "trained", "wall_seconds", "episodes_per_second",
-    "processor_seconds", "torch",
+    "processor_seconds", "torch", "split",
 ]  # fmt: skip
 
 
@@ -32,6 +33,17 @@ def test_a_result_goes_through_a_file(result):
     assert list(content) == NAMES
     assert set(content["trained"]) == {"method", "episodes", "episodes_planned", "spec", "val_accuracy", "seed"}
     assert Result.from_json(content) == result
+
+
+def test_a_look_at_validation_classes_is_not_kept(result, tmp_path):
+    run = shutil.copytree(model_folder("tac-glyphs"), tmp_path / "run")
+    protocol = Protocol(SPEC, 0.4, 1, 4)
+    found = evaluate_run(run, protocol, iterations=1, device="cpu", split="val")
+    assert (found.split, result.split) == ("val", "test")
+    assert found.fingerprint != result.fingerprint
+    assert not (run / "results").exists()
+    evaluate_run(run, protocol, iterations=1, device="cpu")
+    assert len(list((run / "results").iterdir())) == 1
 
 
 def test_one_episode_has_no_interval():

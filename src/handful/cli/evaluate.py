@@ -86,6 +86,15 @@ def evaluate(
             "trials: its own values first.",
         ),
     ] = 0,
+    validation: Annotated[
+        bool,
+        typer.Option(
+            "--validation",
+            help="Measure on the validation classes instead, to compare recipes without looking at test classes. The "
+            "weights were chosen on these classes, and what --tune chooses is: the accuracy is a little too high. It "
+            "is not written to RUN/results.",
+        ),
+    ] = False,
     data_options: DataOptions = None,
     strict: Strict = False,
     seed: Seed = 0,
@@ -127,7 +136,7 @@ def evaluate(
                     run, protocol, method=method, options=given, dataset=dataset,
                     data=None if data is None else str(data),
                     data_options=read_with, strict=strict, iterations=wanted, tuned=tune, trials=trials,
-                    device=device, bar=bar,
+                    split="val" if validation else "test", device=device, bar=bar,
                 )
             )  # fmt: skip
     if as_json:
@@ -147,7 +156,8 @@ def evaluate(
                 f"{result.trained.episodes} episodes", f"{result.episodes_per_second:.0f}",
             )  # fmt: skip
         console.print(table)
-        console.print(f"{description}; ± is the 95 % interval over episodes.")
+        classes = "validation" if validation else "test"
+        console.print(f"{classes.capitalize()} classes; {description}; ± is the 95 % interval over episodes.")
         if tried := max(result.trials for result in results):
             what = "Options" if trials else "Temperature and refinements"
             console.print(f"{what} chosen on validation classes, {tried} trials each.")

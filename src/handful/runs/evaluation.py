@@ -1,4 +1,4 @@
-"""Measure a run on test classes: embed once, run the episodes of a protocol, keep the result."""
+"""Measure a run on test (or validation) classes: embed once, run the episodes of a protocol, keep the result."""
 
 from __future__ import annotations
 
@@ -69,12 +69,14 @@ class DataChoice:
         dataset, data: another data set, or another place of its files.
         data_options: options of the data set; those of the run by default, as far as the data set is the same.
         strict: refuse files of which some cannot be read.
+        split: ``test``, or ``val`` for a look at validation classes, which is not kept.
     """
 
     dataset: str | None = None
     data: str | None = None
     data_options: dict[str, Any] | None = None
     strict: bool = False
+    split: str = "test"
 
     def apply(self, config: RunConfig) -> RunConfig:
         """The settings of a run with the data that it is measured on."""
@@ -138,7 +140,7 @@ def evaluate_run(
     **choice: Any,
 ) -> Result:
     """Measure a run folder on test classes; the result is returned, and kept in ``folder/results``
-    unless the folder is that of a model that comes with the package, which is not written to.
+    unless the folder is that of a model that comes with the package, which is not written to, or ``split`` is ``val``.
 
     Args:
         folder: a run of ``handful train``, or a model (:func:`handful.embedders.shipped.model_folder`).
@@ -147,7 +149,7 @@ def evaluate_run(
         bar: ``bar(what, total)`` opens a progress bar and gives the function that moves it.
         embedded: keeps the vectors of the run's images for the next measurement of the same run.
         choice: of :class:`MethodChoice`: ``method``, ``options``, ``iterations``, ``tuned``, ``trials``; and of
-            :class:`DataChoice`: ``dataset``, ``data``, ``data_options``, ``strict``.
+            :class:`DataChoice`: ``dataset``, ``data``, ``data_options``, ``strict``, ``split``.
     """
     ours = {entry.name for entry in fields(MethodChoice)}
     wanted = MethodChoice(**{name: value for name, value in choice.items() if name in ours})
@@ -159,8 +161,8 @@ def evaluate_run(
     config = chosen.apply(trained)
     learner.to(compute_device(device))
     started, tick, embedded = time.perf_counter(), bar or no_bar, embedded or Embedded()
-    test = load_images(config, "test", strict=chosen.strict, bar=tick)
-    if config.dataset == trained.dataset:
+    test = load_images(config, chosen.split, strict=chosen.strict, bar=tick)
+    if config.dataset == trained.dataset and chosen.split == "test":
         check_unseen(folder, test)
 
     def of_validation() -> tuple[Tensor, ImageSet]:
@@ -178,6 +180,7 @@ def evaluate_run(
         title=learner.method.title,
         run=folder.name if is_shipped(folder) else str(folder),
         fingerprint=test.fingerprint(),
+        split=chosen.split,
         **_settings(config, protocol),
         **_measurements(accuracy),
         iterations_chosen_on=chosen_on,
@@ -189,7 +192,7 @@ def evaluate_run(
         episodes_per_second=round(accuracy.episodes / (done - begun), 1),
         processor_seconds=round(used, 4),
     )
-    if not is_shipped(folder):
+    if not is_shipped(folder) and chosen.split == "test":
         _keep(result, folder, choices.iterations, wanted)
     return result
 

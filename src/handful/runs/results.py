@@ -45,6 +45,7 @@ class Result:
         method, title: evaluated as; its name and its title.
         run: the run folder, or the name of a model that comes with the package.
         dataset, data_options, fingerprint: the test images.
+        split: ``test``, or ``val`` for a look at validation classes.
         protocol: of the test, as `Protocol.to_json` gives it; its ``seed`` is also here.
         n: test episodes in all.
         mean, interval, split_means, split_interval, episodes, iterations, by_iteration, intervals: see `Accuracy`;
@@ -85,6 +86,7 @@ class Result:
     episodes_per_second: float = 0.0
     processor_seconds: float = 0.0
     torch: str = ""
+    split: str = "test"
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -195,7 +197,7 @@ _SOUND: dict[str, Callable[[Any], bool]] = {
     "episodes": lambda value: _count(value, 1),
     "iterations": lambda value: _count(value, 0),
     **dict.fromkeys(
-        ("method", "title", "run", "dataset", "fingerprint", "torch"), lambda value: isinstance(value, str)
+        ("method", "title", "run", "dataset", "fingerprint", "split", "torch"), lambda value: isinstance(value, str)
     ),
     **dict.fromkeys(("wall_seconds", "episodes_per_second", "processor_seconds"), lambda value: is_number(value, 0.0)),
     "cluster_multiplier": lambda value: value is None or is_number(value, 0.0),
