@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Shares = dict[int, dict[System, dict[float, Source]]]  # by shots, system and share of distractors
 
 TSNE_UNLABELLED, TSNE_STEPS = 80, (1, 2, 3, 4)  # as in the paper's figure
-TRAINED_ONCE = "The weights are those trained with even distractors, half of the unlabelled images, for every share."
+TRAINED_ONCE = "The weights are those of the table's columns with distractors, for every share."
 TRAINED_PER_SHARE = "Each point has a model of its own, trained on realistic episodes with that share."
 
 
@@ -92,7 +92,8 @@ def _plan_iterations(plan: Plan) -> dict[System, Source]:
     from .paper import OVER_REFINEMENTS
 
     named = (replace(system, iterations=MOST_ITERATIONS) for system in OVER_REFINEMENTS)
-    return {system: plan.ask(system, plan.setting.fewest, False) for system in named}
+    column = (plan.setting.fewest, False)
+    return {system: plan.ask_column(system, column, plan.setting.seed) for system in named}
 
 
 def _iterations(job: Job, planned: dict[System, Source], bar: Bar) -> Numbers:
@@ -133,18 +134,20 @@ def _entropy(job: Job, source: Source, bar: Bar) -> Numbers:
 def _plan_distractors(plan: Plan, per_share: bool = False) -> Shares:
     """Realistic episodes with a growing share of distractors, by shots.
 
-    The weights are those trained with distractors or, if ``per_share``, trained with the share that is tested.
+    The weights are those of the table's columns with distractors or, if ``per_share``, trained with the share that is
+    tested.
     """
     from .paper import SHARES, UNDER_DISTRACTORS
     from .setting import realistic
 
-    test = plan.setting.recipe.test
+    setting = plan.setting
     found: Shares = {}
-    for shots in plan.setting.shots:
+    for shots in setting.shots:
         for system in UNDER_DISTRACTORS:
+            trained = per_share or setting.trained_with_distractors(system, True)
             found.setdefault(shots, {})[system] = {
                 share: plan.ask(
-                    system, shots, True, realistic(replace(test, shots=shots), share),
+                    system, shots, trained, realistic(replace(setting.recipe.test, shots=shots), share),
                     share=share if per_share else None,
                 )
                 for share in SHARES
