@@ -166,6 +166,15 @@ def test_one_training_can_serve_the_columns_without_and_with_distractors(setting
     assert "trained with them" not in setting.caption()
 
 
+def test_figures_show_the_models_of_the_tables_if_one_training_serves_all_columns(setting):
+    plan = Plan(replace(setting, train_once=True))
+    plan_table(plan, TABLES["table1"])
+    trained = {cell.name for cell in plan.cells}
+    for what in ("tsne", "iterations", "entropy", "distractors"):
+        FIGURES[what].plan(plan)
+    assert {cell.name for cell in plan.cells} == trained
+
+
 def test_every_system_has_a_number_in_every_column(out):
     content = read_content(out)
     for what, columns in {"table1": [(1, False), (1, True)], "table3": [(1, False)]}.items():
