@@ -79,12 +79,12 @@ START = {
 LATER = (
     System("PRWN", "prwn"),
     System("TAC with PRWN's loss", "tac", variant="walk"),
+    System("TAC, cosines in M, with PRWN's loss", "tac", variant="cosine-walk"),
     System("LST", "lst"),
     System("Matching Networks", "matching"),
     System("Siamese Networks", "siamese"),
     System("SNAIL", "snail"),
 )
-LATER_VARIANTS: dict[str, dict[str, Any]] = {"walk": {"walk": 0.5}}
 ABLATION = {
     "tapnet-soft-clustering": System("TapNet + Soft-clustering", "tapnet-soft-clustering"),
     "tac-once": System("TAC with 1 iteration", "tac", iterations=1),
@@ -169,6 +169,10 @@ PHOTOS_STARTED: dict[str, dict[str, Any]] = {
     "tpn": {"alpha": 0.5, "scale": 10.0},
 }
 PHOTOS_VARIANTS = {"cosine": {**VARIANTS["cosine"], "cluster_scale": 10.0}}
+LATER_VARIANTS: dict[str, dict[str, Any]] = {
+    "walk": {"walk": 0.5},
+    "cosine-walk": {**PHOTOS_VARIANTS["cosine"], "walk": 0.5},
+}
 TRAIN = EpisodeSpec(ways=20, queries=8, unlabelled=5)  # as TapNet's public code, but for the unlabelled images
 TEST = EpisodeSpec(ways=5, queries=15, unlabelled=20)
 
