@@ -60,9 +60,9 @@ def test_names_are_short_and_printable(name):
     assert shortened(name).isprintable() and len(shortened(name)) <= MOST_LETTERS
 
 
-def cost_row(system, milliseconds, accuracy, uneven=False):
+def cost_row(system, milliseconds, accuracy, uneven=False, trained=0):
     return {"system": system, "shots": 1, "distractors": False, "uneven": uneven, "accuracy": accuracy,
-            "interval": None, "milliseconds": milliseconds}  # fmt: skip
+            "interval": None, "milliseconds": milliseconds, "training_episodes": trained}  # fmt: skip
 
 
 def test_what_nothing_beats_in_cost_and_accuracy_is_joined():
@@ -71,6 +71,17 @@ def test_what_nothing_beats_in_cost_and_accuracy_is_joined():
     balanced, uneven = figure.axes
     assert [tuple(point) for point in balanced.lines[0].get_xydata()] == [(1.0, 50.0), (4.0, 55.0)]
     assert (balanced.get_title(), uneven.get_title()) == ("1-shot, balanced", "1-shot, uneven")
+
+
+def test_every_line_over_costs_has_a_look_of_its_own_and_none_squeezes_the_others():
+    names = [f"line {number}" for number in range(50)]
+    rows = [cost_row(name, 1.0, 50.0, trained=number % 2) for number, name in enumerate(names)]
+    figure = figures.accuracy_by_cost([*rows, cost_row("worst", 1.0, 20.0)])
+    (axis,) = figure.axes
+    looks = [(line.get_color(), line.get_marker(), line.get_markerfacecolor()) for line in axis.lines[1:]]
+    assert len(set(looks)) == len(names) + 1
+    assert [look[2] == "white" for look in looks[: len(names)]] == [number % 2 == 1 for number in range(len(names))]
+    assert axis.get_ylim()[0] == 35.0 and [text.get_text() for text in axis.texts] == ["1 below 35 %"]
 
 
 def test_costs_before_anything_is_measured_are_an_empty_picture():

@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 from numpy.typing import NDArray
 
 from ..terminal import printable
@@ -21,6 +22,7 @@ MARKERS = "os^D"  # the next one when the colours have run out
 GREY = "#b8b8b8"
 MOST_LETTERS = 40  # of a name in a legend
 FEW_POINTS = 2000  # fewer are laid out by one thread
+FAR_BELOW = 15.0  # points below the best of a row of panels, from where on lines are only counted
 
 
 def add_legend(owner: Figure | Axes, entries: Sequence[tuple[Artist, str]], **options: Any) -> None:
@@ -121,17 +123,18 @@ def _by_source(rows: Sequence[Row], first: str, bars: bool) -> tuple[Figure, NDA
 def accuracy_by_cost(rows: Sequence[Row]) -> Figure:
     """Accuracy against milliseconds an episode: a row of panels per number of shots, a panel per setting.
 
-    The grey line joins what no other method beats in both.
+    The grey line joins what no other method beats in both. Hollow: trained from the start.
     """
     there = [row for row in rows if row["accuracy"] is not None and row["milliseconds"]]
     kinds = sorted({(row["distractors"], row["uneven"]) for row in there})
-    shots, systems = sorted({row["shots"] for row in there}), list(dict.fromkeys(row["system"] for row in there))
+    shots, looks = sorted({row["shots"] for row in there}), _looks(there)
     figure = Figure(
-        figsize=(3.3 * len(kinds) + 2.8, max(3.6 * max(1, len(shots)), 0.22 * len(systems))), layout="constrained"
+        figsize=(3.3 * len(kinds) + 2.8, max(3.6 * max(1, len(shots)), 0.22 * len(looks))), layout="constrained"
     )
     axes = figure.subplots(max(1, len(shots)), max(1, len(kinds)), squeeze=False, sharex=True, sharey="row")
     drawn: dict[str, Artist] = {}
     for across, number in zip(axes, shots, strict=False):
+        floor = max(row["accuracy"] for row in there if row["shots"] == number) - FAR_BELOW
         for axis, kind in zip(across, kinds, strict=True):
             panel = [row for row in there if (row["shots"], row["distractors"], row["uneven"]) == (number, *kind)]
             best, front = float("-inf"), []
@@ -141,20 +144,36 @@ def accuracy_by_cost(rows: Sequence[Row]) -> Figure:
                     front.append((row["milliseconds"], best))
             axis.plot(*zip(*front, strict=True), color=GREY, linewidth=1, zorder=1)
             for row in panel:
-                index = systems.index(row["system"])
                 drawn[row["system"]] = axis.errorbar(
-                    row["milliseconds"], row["accuracy"], row["interval"] or 0.0, color=COLOURS[index % len(COLOURS)],
-                    marker=MARKERS[index // len(COLOURS) % len(MARKERS)], markersize=5, linewidth=1, linestyle="none",
+                    row["milliseconds"], row["accuracy"], row["interval"] or 0.0, **looks[row["system"]],
+                    markersize=5, linewidth=1, linestyle="none",
                 )  # fmt: skip
+            if below := sum(row["accuracy"] < floor for row in panel):
+                axis.set_ylim(bottom=floor)
+                axis.text(0.02, 0.02, f"{below} below {floor:.0f} %", transform=axis.transAxes, fontsize=8)
             words = ("distractors" * kind[0], "uneven" if kind[1] else "balanced")
             axis.set_title(", ".join(filter(None, (f"{number}-shot", *words))), fontsize=10)
             axis.set_xscale("log")
+            axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            axis.xaxis.set_major_formatter("{x:g}")
+            axis.xaxis.set_minor_formatter(NullFormatter())
             axis.grid(alpha=0.25)
         across[0].set_ylabel("accuracy (%), bar: 95 %")
     for axis in axes[-1]:
         axis.set_xlabel("ms of processor time an episode")
-    add_legend(figure, list(zip(drawn.values(), drawn, strict=True)), loc="outside right upper", fontsize=8)
+    add_legend(figure, [(drawn[name], name) for name in looks], loc="outside right upper", fontsize=8)
     return figure
+
+
+def _looks(rows: Sequence[Row]) -> dict[str, dict[str, str]]:
+    """Colour and marker of each line; those that were trained are hollow, and begin anew with the colours."""
+    looks: dict[str, dict[str, str]] = {}
+    for trained in (False, True):
+        systems = dict.fromkeys(row["system"] for row in rows if bool(row["training_episodes"]) == trained)
+        for index, name in enumerate(systems):
+            colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index // len(COLOURS) % len(MARKERS)]
+            looks[name] = {"color": colour, "marker": marker, "markerfacecolor": "white" if trained else colour}
+    return looks
 
 
 def learning_curves(rows: Sequence[Row]) -> Figure:
