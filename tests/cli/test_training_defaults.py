@@ -129,3 +129,20 @@ def test_a_model_that_starts_from_another_has_the_options_of_those(tmp_path):
     assert options.recipe_options("glyphs", "pn", fresh, started=True) == {"scale": 0.03}
     assert options.recipe_options("omniglot", "pn", fresh) == {}
     assert options.recipe_options("glyphs", "tac", fresh) == {}
+
+
+@pytest.mark.parametrize(
+    ("method", "given", "kept"),
+    [
+        ("tac", {}, {"learn_scale", "cluster_scale"}),
+        ("tac", {"partial_projection": 0.5, "classify": "references"}, {"learn_scale", "cluster_scale"}),
+        ("tac", {"classify": "means"}, {"learn_scale"}),
+        ("tac", {"cosine_clustering": True, "scale": 10.0}, {"learn_scale"}),
+        ("pn", {"cosine": True}, {"cosine", "scale", "learn_scale"}),
+        ("pn", {"cosine": False}, {"cosine", "learn_scale"}),
+        ("tac", {"form": "published"}, set()),
+    ],
+)
+def test_a_scale_of_the_recipe_is_for_its_own_distances(method, given, kept, tmp_path):
+    found = options.recipe_options("mini-imagenet", method, tmp_path / "none", given, started=True)
+    assert set(found) == kept

@@ -144,8 +144,7 @@ def grid(
         dict.fromkeys(methods), dict.fromkeys(shots or [1]), DISTRACTORS[distractors], dict.fromkeys(seeds or [0])
     ):
         name = f"{method}-{k}-shot{'-distractors' if others else ''}-seed-{seed}"
-        recipe = {} if "form" in options[method] else recipe_options(dataset, method, out / name)
-        chosen = recipe | options[method]
+        chosen = recipe_options(dataset, method, out / name, options[method]) | options[method]
         spec = fitting_spec(
             "--ways", ways, WAYS, lambda n: episode_spec(n, k, queries, unlabelled, others, None),  # noqa: B023
             {"train": classes["train"]}, lambda spec: training_spec(method, chosen, spec, classes["train"]),  # noqa: B023

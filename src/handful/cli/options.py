@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache, wraps
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -227,20 +228,36 @@ def _say_once(sentence: str) -> None:
     messages.print(sentence, soft_wrap=True)
 
 
-def recipe_options(dataset: str, method: str, run: Path, *, started: bool = False) -> dict[str, Any]:
+COMPARISONS = ("cosine", "cosine_clustering", "classify")  # options that say whether a method compares by cosines
+SCALES = ("scale", "cluster_scale")
+
+
+def recipe_options(
+    dataset: str, method: str, run: Path, given: Mapping[str, Any] = MappingProxyType({}), *, started: bool = False
+) -> dict[str, Any]:
     """The method's options in the recipe of a data set; ``started`` from the embedder of another run.
 
-    A run that is there already and was trained without them goes on without.
+    Options that are ``given`` come before them. If these change what is compared, squared distances or cosines, the
+    recipe's scales, which are for the other, are left out; a ``form`` leaves all of it out. A run that is there already
+    keeps its options.
     """
     from ..experiments.paper import recipe_for
+    from ..methods import method_options
     from ..runs.config import read_config
 
+    if "form" in given:  # it is complete by itself: the recipe would override a part of it
+        return {}
     known = read_config(run) if (run / "config.json").exists() else None
     recipe = recipe_for(dataset)
     options = dict(recipe.options.get(method, {}))
     if started or (known is not None and known.start_weights is not None):
         options |= recipe.started_options.get(method, {})
-    return {name: value for name, value in options.items() if known is None or name in known.options}
+    if known is not None:
+        return {name: value for name, value in options.items() if name in known.options}
+    usual = method_options(method) | options
+    if any(given[name] != usual[name] for name in COMPARISONS if name in given):
+        options = {name: value for name, value in options.items() if name not in SCALES}
+    return options
 
 
 def check_device(device: str) -> None:

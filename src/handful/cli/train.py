@@ -105,8 +105,7 @@ def train(
     if origin is not None:
         read_config(origin)  # before the images are read, which may take a while
     given = parse_settings("--set", method, method_options(method), settings or [])
-    recipe = {} if "form" in given else recipe_options(dataset, method, out, started=origin is not None)
-    options = recipe | given  # a form is one by itself: the recipe would override a part of it
+    options = recipe_options(dataset, method, out, given, started=origin is not None) | given
     ratio = dataset_spec(dataset).labelled_ratio if labelled_ratio is None else labelled_ratio
     read_with = read_data_options(dataset, data_options, image_size)
     with progress_bar() as bar:
