@@ -272,7 +272,7 @@ def test_refinements_start_with_none_and_tac_has_one_rival(out):
         lines.setdefault(row["method"], []).append(row["accuracy"])
         assert row["refinements"] == len(lines[row["method"]]) - 1
     *ours, rival = lines
-    assert ours == ["TAC", "TAC, cosines in M"]
+    assert ours == ["TAC", "TAC, cosines in M", "TAC, reference-free"]
     assert all(len(line) == 6 for line in lines.values())
     (chosen,) = (row for row in content["table3"] if row["system"] == "TAC")
     assert lines["TAC"][chosen["refinements"]] == chosen["accuracy"], "the same weights, the same episodes"
@@ -290,8 +290,8 @@ def test_shares_of_distractors(out):
     for row in read_content(out)["distractors"]:
         assert row["setting"] == "1-shot"
         lines.setdefault(row["method"], {})[row["share"]] = row["accuracy"]
-    assert list(lines) == ["PN", "Soft k-Means", "Soft k-Means + Cluster", "TapNet", "TAC", "TACdap",
-                           "TACdap, cosines in M"]  # fmt: skip
+    assert list(lines) == ["PN", "Soft k-Means", "Soft k-Means + Cluster", "Masked Soft k-Means", "TapNet", "TAC",
+                           "TACdap", "TACdap, cosines in M", "TAC, reference-free"]  # fmt: skip
     assert all(list(line) == [0, 20, 40, 60, 80] for line in lines.values())
     for method in ("PN", "TapNet"):
         assert len(set(lines[method].values())) == 1, "without unlabelled images distractors do nothing"

@@ -99,12 +99,13 @@ def _plan_iterations(plan: Plan) -> dict[System, Source]:
 def _iterations(job: Job, planned: dict[System, Source], bar: Bar) -> Numbers:
     """TAC against the variant of soft k-means that is best at its own best number of refinements."""
     from ..reports.figures import iteration_rows
+    from .paper import SOFT_KMEANS
 
     setting = job.setting
     results = {system: job.result(source) for system, source in planned.items()}
     there = {system: result for system, result in results.items() if result is not None}
-    ours = [system for system in there if system.method == "tac"]
-    rivals = sorted((s for s in there if s.method != "tac"), key=lambda s: -max(there[s].by_iteration))
+    ours = [system for system in there if system.method not in SOFT_KMEANS]
+    rivals = sorted((s for s in there if s.method in SOFT_KMEANS), key=lambda s: -max(there[s].by_iteration))
     rows: list[Row] = []
     for system in [*ours, *rivals[:1]]:
         means = there[system].by_iteration

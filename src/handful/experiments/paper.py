@@ -144,9 +144,9 @@ TABLES = {
     ),
 }
 # Lines of the figure over refinements; the best of the variants of soft k-means is TAC's rival there.
-OVER_REFINEMENTS = systems_of("tac", "tac-cosine", *SOFT_KMEANS)
+OVER_REFINEMENTS = systems_of("tac", "tac-cosine", "tac-free", *SOFT_KMEANS)
 # Lines of the figure over the share of distractors; PN and TapNet use labelled images only.
-UNDER_DISTRACTORS = systems_of("pn", "soft-kmeans", "soft-kmeans-cluster", "tapnet", "tac", "tacdap", "tacdap-cosine")
+UNDER_DISTRACTORS = systems_of("pn", *SOFT_KMEANS, "tapnet", "tac", "tacdap", "tacdap-cosine", "tac-free")
 SHARES = (0.0, 0.2, 0.4, 0.6, 0.8)
 
 
